@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @click.option("--profile", metavar="NAME", help="Run on this profile of CONFIG's runner section.")
 @click.option("--dry-run", is_flag=True, help="Only list what is done and what is left to do.")
 @click.option("--strict", is_flag=True, help="Stop at the first line, file, shard or pair that fails, instead of skipping it.")
+@click.option("--replace", is_flag=True, help="Replace results that were made from files that are no longer in CONFIG.")
 @options.json_option
 @options.report_option
 def command(config: str, changes: tuple[str, ...], profile: str | None, dry_run: bool, json_file: str | None, **flags: bool) -> None:
@@ -42,7 +43,7 @@ def command(config: str, changes: tuple[str, ...], profile: str | None, dry_run:
     defer_pandas()
     from pipelines.runs import run
 
-    settings = load_yaml(RunConfig, config, (*changes, *(["strict=true"] if flags["strict"] else [])))
+    settings = load_yaml(RunConfig, config, (*changes, *(f"{name}=true" for name in ("strict", "replace") if flags[name])))
     if flags["print_config"]:
         options.print_config(settings)
         return

@@ -216,13 +216,19 @@ class SentenceSettings(DroppedSettings):
     collapse: bool = Field(False, description="Treat sentences that differ only in case, punctuation and spaces as one.")
 
 
+class OutputSettings(Settings):
+    """How an output that was made from other inputs is handled."""
+
+    replace: bool = Field(False, description="Replace an output that was made from files or corpora that are no longer inputs.")
+
+
 class MinedSentenceSettings(SentenceSettings):
     """The sentences of a text that are mined."""
 
     sentence_filters: SentenceFilters = Field(SentenceFilters(), description="Bounds of the filters of sentences.")
 
 
-class EmbedConfig(SentenceSettings, TextSettings, EncoderSettings):
+class EmbedConfig(SentenceSettings, TextSettings, EncoderSettings, OutputSettings):
     """`miner embed`: embed text."""
 
     ARGUMENTS = ("inputs",)
@@ -378,6 +384,7 @@ class MineConfig(
     RescoreSettings,
     NeighbourSettings,
     SideLanguages,
+    OutputSettings,
 ):
     """`miner mine`: mine pairs of two sides. A side is text, which is embedded under the output, or an embeddings or index directory."""
 

@@ -16,6 +16,7 @@ from miner.config.commands import (
     EngineSettings,
     MinedSentenceSettings,
     NeighbourSettings,
+    OutputSettings,
     RescoreSettings,
     TextSettings,
     ThresholdSettings,
@@ -83,7 +84,14 @@ Pair = tuple[str, str]  # names of corpora: source, target
 
 
 class RunConfig(
-    TextSettings, EncoderSettings, EngineSettings, MinedSentenceSettings, RescoreSettings, NeighbourSettings, ThresholdSettings
+    TextSettings,
+    EncoderSettings,
+    EngineSettings,
+    MinedSentenceSettings,
+    RescoreSettings,
+    NeighbourSettings,
+    ThresholdSettings,
+    OutputSettings,
 ):
     """`miner run`: embed every corpus once, and mine pairs of corpora."""
 

@@ -48,6 +48,12 @@ def plan_increments(uri: str, signatures: Signatures, single: bool) -> list[Corp
     return [*increments, CorpusIncrement(new)] if new else increments
 
 
+def find_absent(uri: str, signatures: Signatures) -> list[str]:
+    """Return the inputs that are recorded in the file `uri` and are no longer inputs, under this name or with this signature."""
+    recorded = merge_inputs(_read_increments(uri))
+    return [name for name, signature in recorded.items() if name not in signatures and signature not in signatures.values()]
+
+
 def _read_increments(uri: str) -> list[CorpusIncrement]:
     try:
         return records.read(uri, IncrementsRecord).increments if storage.exists(uri) else []

@@ -18,7 +18,7 @@ from typing import Any
 from miner import languages
 from miner.config.commands import EmbedConfig, SentenceFilters, TextSettings
 from miner.devices import available_cores
-from miner.errors import AllSkippedError, DataError
+from miner.errors import AllSkippedError, DataError, StorageError
 from miner.filters import language
 from miner.io import stages, storage
 from miner.io.credentials import hide
@@ -26,7 +26,7 @@ from miner.io.stages import SENTENCES, SKIPPED, Manifest, Shard, Stage
 from miner.text import readers, splitting
 from miner.text.readers import InputState
 from miner.text.sharding import DEFAULT_SIZES, IngestSizes, InputFile, num_ranges_for
-from miner.units import list_counts
+from miner.units import counted, list_counts
 from pipelines.beam.runner import Pipeline, is_in_this_process, run_stage
 from pipelines.beam.shuffle import ShuffleSteps
 from pipelines.corpus.deduplicate import (
@@ -38,7 +38,7 @@ from pipelines.corpus.deduplicate import (
     collapse,
     count_dropped_lines,
 )
-from pipelines.corpus.increments import CorpusIncrement, merge_inputs, plan_increments, write_increments
+from pipelines.corpus.increments import CorpusIncrement, find_absent, merge_inputs, plan_increments, write_increments
 from pipelines.corpus.scatter import ScatteredFiles, ScatterResult, ScatterTask, scatter_inputs
 
 logger = logging.getLogger(__name__)
@@ -124,6 +124,11 @@ class _Ingestion:
         """Ingest the inputs {name: signature} that are not ingested yet."""
         stage = self._stage(SENTENCES, signatures)
         stage.start()
+        absent = [] if self.config.replace else find_absent(stage.path(INCREMENTS), signatures)
+        if absent:
+            files = f"{absent[0]} and {counted(len(absent) - 1, 'more file')}, no longer inputs"
+            files = files if len(absent) > 1 else f"{absent[0]}, no longer an input"
+            raise StorageError(f"{self.config.output}: made from {files}; choose another --output, or replace it by --replace")
         self._plan(stage.path(INCREMENTS), signatures)
         if self.config.keep_dropped:
             self._redo_shards_without_dropped()

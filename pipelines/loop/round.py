@@ -130,7 +130,7 @@ def _embed(config: LoopConfig, lang: str, paths: RoundPaths, options: Sequence[s
     output = storage.join(paths.folder, CORPORA, lang)
     settings = {name: value for part in (TextSettings, SentenceSettings) for name, value in config.reading.part(part)}
     settings |= dict(_encoder_settings(config, paths, paths.mining_encoder))
-    embed.run(EmbedConfig(inputs=config.corpora[lang], output=output, lang=lang, **settings), options)
+    embed.run(EmbedConfig(inputs=config.corpora[lang], output=output, lang=lang, replace=True, **settings), options)
     return output
 
 

@@ -8,6 +8,7 @@ neighbours of each of its sentences, and the edges of the other side that end in
 (`pipelines.mining.rescore`).
 """
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -18,7 +19,7 @@ import pyarrow as pa
 
 from miner.arrays import Ids
 from miner.config.commands import EncoderSettings
-from miner.errors import DataError
+from miner.errors import DataError, StorageError
 from miner.io import stages, storage, table_files
 from miner.io.corpus import Corpus, open_corpus
 from miner.io.stages import CANDIDATES, Manifest, Shard, Stage
@@ -223,6 +224,20 @@ def open_search_result(output: str) -> SearchResult:
         corpora.append(corpus)
     source, target = corpora
     return SearchResult(source, target, folder, details["k"], details["engine"], rescoring)
+
+
+def check_corpora(output: str, source: Corpus, target: Corpus) -> None:
+    """Raise StorageError if an output has candidates of other corpora, not only of earlier states of these."""
+    details: Mapping[str, Any] = {}
+    with contextlib.suppress(StorageError):  # of an output without candidates, or with a damaged manifest, which is written again
+        details = stages.read_manifest(storage.join(output, CANDIDATES)).details
+    for side, corpus in (("source", source), ("target", target)):
+        previous = details.get(side, {"folder": "", "key": corpus.key})
+        if previous["folder"] != _portable_path(corpus.folder, output) and previous["key"] != corpus.key:
+            raise StorageError(
+                f"{output}: made from the {side} {previous['folder']}, not {corpus.folder}; choose another --output, or replace it by"
+                " --replace"
+            )
 
 
 def _portable_path(folder: str, output: str) -> str:

@@ -132,7 +132,7 @@ def _embed_config(config: MineConfig, side: Side) -> EmbedConfig:
     text, lang = config.source if side == "source" else config.target, _lang(config, side)
     settings = {**dict(config.side_text(side, text)), **dict(config.part(SentenceSettings))}
     settings |= dict(choose_side(config, lang, default=side))
-    return EmbedConfig(inputs=(text,), output=storage.join(config.output, side), lang=lang, **settings)
+    return EmbedConfig(inputs=(text,), output=storage.join(config.output, side), lang=lang, replace=config.replace, **settings)
 
 
 def check_pair(source: Corpus, target: Corpus) -> None:

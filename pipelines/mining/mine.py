@@ -82,6 +82,8 @@ def pipeline(
     gold_file = _check(config)
     workers.describe(options).device_type(config.device)  # raises for an unknown one
     sides = yield from open_sides(config, options)
+    if not config.replace:
+        candidates.check_corpora(config.output, sides.source, sides.target)
     evidence = _prepare(config, gold_file, sides.source, sides.target)
     start = time.perf_counter()
     search_result = yield from _search(config, sides, options, limits, engine_reason)

@@ -137,7 +137,7 @@ def _embed(planted: PlantedPairs, side: int, corpus: Corpus, config: SelectConfi
     with storage.atomic(text) as handle:
         handle.write("".join(f"{line}\n" for line in planted.planted_texts(side)).encode())
     settings = {**dict(config.part(EncoderSettings)), "side": corpus.side}
-    yield from embed.pipeline(EmbedConfig(inputs=(text,), output=output, lang=corpus.lang, **settings), options)
+    yield from embed.pipeline(EmbedConfig(inputs=(text,), output=output, lang=corpus.lang, replace=True, **settings), options)
     return open_corpus(output)
 
 

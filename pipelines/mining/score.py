@@ -176,7 +176,7 @@ class _Embedding:
         side, lang = ("source", self.config.source_lang) if name.endswith("source") else ("target", self.config.target_lang)
         embed_settings = {**dict(settings), **dict(choose_side(self.config, lang, default=side))}
         embed_settings |= {"sentence_filters": self.config.sentence_filters, "lang_id_model": self.config.lang_id_model}
-        result = embed.run(EmbedConfig(inputs=(text,), output=output, lang=lang, **embed_settings), self.options)
+        result = embed.run(EmbedConfig(inputs=(text,), output=output, lang=lang, replace=True, **embed_settings), self.options)
         for stage, seconds in result.seconds.items():
             self.seconds[stage] += seconds
         return open_corpus(output)

@@ -20,6 +20,7 @@ from miner.config.commands import (
     EngineSettings,
     IndexSettings,
     MineConfig,
+    OutputSettings,
     RescoreSettings,
     SentenceSettings,
     TextSettings,
@@ -177,7 +178,7 @@ class _RunTasks:
         readers.expand(files)  # raises DataError if a file is missing
         lang = name if corpus_settings.lang is None else corpus_settings.lang
         self.folders[name] = storage.join(self.config.output, CORPORA, name)
-        parts = (TextSettings, EncoderSettings, SentenceSettings)
+        parts = (TextSettings, EncoderSettings, SentenceSettings, OutputSettings)
         settings = {field: value for part in parts for field, value in self.config.part(part)}
         settings["text_column"] = corpus_settings.text_column or settings["text_column"]
         try:
@@ -286,7 +287,7 @@ class _RunTasks:
         folders_of = {name: self.folders[name] for name in self.pairs[pair]}
         if engine == FAISS:
             folders_of, _ = yield from together({name: self._find_index(name) for name in self.pairs[pair]})
-        parts = (EncoderSettings, EngineSettings, RescoreSettings, ThresholdSettings)
+        parts = (EncoderSettings, EngineSettings, RescoreSettings, ThresholdSettings, OutputSettings)
         settings = {name: value for part in parts for name, value in config.part(part)}
         settings |= {"engine": engine, "k": config.k}
         settings |= {"rescore": NONE if rescoring is None else LATE, "token_layer": None if rescoring is None else rescoring.token_layer}

@@ -13,7 +13,7 @@ from command import miner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from miner.config.commands import EmbedConfig
+from miner.config.commands import EmbedConfig, SentenceFilters
 from miner.errors import StorageError
 from miner.io import stages, storage
 from miner.io.corpus import open_corpus
@@ -27,6 +27,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 KEY = [("margin", "descending"), ("source_id", "ascending"), ("target_id", "ascending")]
 IDS = ("source_id", "target_id")
 OUTPUTS = ("bitext.tsv.gz", "bitext.parquet")
+FILTERS = {"sentence_filters": SentenceFilters()}  # those of `miner mine`
 NUM_LINES = 120  # of each language
 
 
@@ -50,7 +51,7 @@ def mine(folder: Path, output: Path, *options: object) -> str:
 def mine_small_shards(folder: Path, output: Path, range_bytes: int, *options: object, encoder: str = "builtin") -> str:
     """Embed both sides in id ranges of `range_bytes`, then mine them."""
     for side, lang in (("source", "en"), ("target", "de")):
-        config = EmbedConfig(inputs=(f"{folder}/{lang}/*.txt",), output=str(output / side), lang=lang, encoder=encoder)
+        config = EmbedConfig(inputs=(f"{folder}/{lang}/*.txt",), output=str(output / side), lang=lang, encoder=encoder, **FILTERS)
         embed.run(config, sizes=IngestSizes(range_bytes=range_bytes))
     return mine(folder, output, "--encoder", encoder, *options)
 
@@ -209,11 +210,11 @@ class TestOtherChanges:
         mine(folder, folder / "out", *options)
         for language in ("en", "de"):
             (folder / language / "increment-1.txt").rename(folder / f"{language} later.txt")
-        mine(folder, folder / "out", *options)
+        mine(folder, folder / "out", *options, "--replace")
         assert read_bitexts(folder / "out") == read_bitexts(folder / "first")
         self.add_increment(folder)
         (folder / "en/increment-0.txt").unlink()
-        mine(folder, folder / "out", *options)
+        mine(folder, folder / "out", *options, "--replace")
         self.assert_equal_to_one_run(folder, *options)
         assert "removed" in pq.read_table(folder / "out/deltas/00003.parquet")["change"].to_pylist()
 

@@ -317,7 +317,7 @@ class TestRerun:
         source, _, output = first
         y = dense.unit(50, 16, 8)
         other = dense.write_corpus(tmp_path / "other", dense.text_ids(50, 9), y)
-        output_of("mine", source, other, "--output", output, "--threshold", "0.5")
+        output_of("mine", source, other, "--output", output, "--threshold", "0.5", "--replace")
         x = adversarial_sides()[0]
         assert pairs_in(output) == dense.mine(x, y, dense.text_ids(len(x), 0), dense.text_ids(50, 9), threshold=0.5)
 

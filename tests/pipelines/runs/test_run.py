@@ -53,7 +53,18 @@ def test_outputs_equal_those_of_separate_commands(output: Path, texts: Path, tmp
     for lang in LANGUAGES:
         output_of("embed", texts / f"{lang}.txt", "--lang", lang, "--output", tmp_path / lang, "--shards", 2)
     for source, target in itertools.combinations(LANGUAGES, 2):
-        output_of("mine", tmp_path / source, tmp_path / target, "--output", tmp_path / "pair", "--threshold", 1.05, "--engine", "exact")
+        output_of(
+            "mine",
+            tmp_path / source,
+            tmp_path / target,
+            "--output",
+            tmp_path / "pair",
+            "--replace",
+            "--threshold",
+            1.05,
+            "--engine",
+            "exact",
+        )
         for name in OUTPUTS:
             assert (output / "out/pairs" / f"{source}-{target}" / name).read_bytes() == (tmp_path / "pair" / name).read_bytes()
     assert sorted(path.name for path in (output / "out/pairs").iterdir() if path.is_dir()) == sorted(
