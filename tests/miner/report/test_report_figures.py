@@ -24,7 +24,7 @@ def report(folder: Path) -> Page:
 def test_training_run_shows_losses_scores_and_rates(tmp_path: Path) -> None:
     counts = {"examples/parallel": 3840, "epochs/parallel": 5.4857, "cut_texts": 7}  # they are no losses
     steps = [{"step": step, "loss": 2 / step, "info_nce": 2 / step, "lr": 1e-3, "examples": 8 * step, **counts} for step in range(1, 5)]
-    write_journal(tmp_path, *steps, {"step": 2, "score": 0.5}, {"step": 4, "score": 0.25})
+    write_journal(tmp_path, *steps, {"step": 2, "score": 0.5, "score/sts": 0.1}, {"step": 4, "score": 0.25, "score/sts": 0.3})
     lines = training.read(str(tmp_path))
     assert lines["score"].tolist() == [[2, 0.5], [4, 0.25]]
     assert lines["loss"].tolist() == [[1, 2], [2, 1], [3, 2 / 3], [4, 0.5]]
@@ -33,6 +33,7 @@ def test_training_run_shows_losses_scores_and_rates(tmp_path: Path) -> None:
     assert "4 steps, 32 examples" in page.texts["p"]
     assert any("The best is 0.5000, after step 2" in text for text in page.texts["p"])
     assert any(text.endswith("At the end: loss 0.5000.") for text in page.texts["p"])
+    assert any("score/sts" in text for texts in page.texts.values() for text in texts)
 
 
 def test_thin_averages_neighbouring_points() -> None:

@@ -118,6 +118,13 @@ def test_settings_of_rows_are_those_of_the_papers() -> None:
         ("scl-xnli", "transfer-baseline"): [("objective", [("classification", 1)]), ("batch_size", 24), ("lr", 5e-6)],
         ("scl-pawsx", "transfer-mva-10"): [("objective", [("classification", 1), ("alignment", 10)]), ("batch_size", 36)],
         ("dual-momentum", "parallel"): [("objective", [("momentum", 1)]), ("batch_size", 1024), ("epochs", 15), ("lr", 4e-5)],
+        ("scl-retrieval", "cl"): [("objective", [("info_nce", 1)]), ("group_paraphrases", False), ("batch_size", 48)],  # section 5.4
+        ("scl-retrieval", "scl"): [("objective", [("label_contrast", 1)]), ("group_paraphrases", True)],
+        ("scl-xnli", "transfer-mva-cosine-10"): [("objective", [("classification", 1), ("alignment", 10)]), ("distance", "cosine")],
+        ("scl-xnli", "transfer-mva-1"): [("objective", [("classification", 1), ("alignment", 1)]), ("distance", "kl")],
+        ("dual-momentum-ablations", "momentum-0"): [("momentum", 0), ("queue", 204_800)],
+        ("dual-momentum-ablations", "temperature-0.02"): [("momentum", 0.999), ("queue", 204_800), ("temperature", 0.02)],
+        ("mpcl-positives", "xlmr-positives-3"): [("positives", 3), ("batch_size", 128)],
         ("mpcl", "labse-single"): [("objective", [("info_nce", 1)]), ("batch_size", 128), ("model", "sentence-transformers/LaBSE")],
         ("msimcse-pairs", "pairs-5M"): [("limit", 5_000_000), ("batch_size", 128), ("lr", 1e-5)],
         ("transfer-ja", "nli-en-premises-large-32"): [("batch_size", 32), ("lr", 5e-5), ("model", "FacebookAI/xlm-roberta-large")],
@@ -128,9 +135,11 @@ def test_settings_of_rows_are_those_of_the_papers() -> None:
         config = load_yaml(TrainConfig, run.recipe, run.changes)
         values = {
             **config.training.model_dump(),
+            **config.data[0].model_dump(),
+            **config.objective[-1].model_dump(),
+            "batch_size": config.training.batch_size,
             "objective": [(objective.loss, objective.weight) for objective in config.objective],
             "model": config.encoder.model,
-            "limit": config.data[0].limit,
         }
         assert [(name, values[name]) for name, _ in settings] == settings, (table, row)
 
