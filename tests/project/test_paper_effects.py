@@ -82,8 +82,8 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_start_is_the_first_layers_with_the_pieces_of_the_data(work: Path) -> None:
-    start = load_encoder(str(work / "work" / "models" / "start"), EncoderSettings(pooling="mean"))
-    whole = load_encoder(str(work / "encoder"), EncoderSettings(pooling="layer:2"))
+    start = load_encoder(str(work / "work" / "models" / "start"), EncoderSettings(pooling="mean", dtype="float32"))
+    whole = load_encoder(str(work / "encoder"), EncoderSettings(pooling="layer:2", dtype="float32"))
     lines = [*texts("en", 20, 0), *texts("de", 20, 1)]
     np.testing.assert_allclose(start.encode(lines), whole.encode(lines), atol=1e-6)
     pieces = json.loads((work / "work" / "models" / "start" / "tokenizer.json").read_text())["model"]["vocab"]

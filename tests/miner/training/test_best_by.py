@@ -8,6 +8,7 @@ import pytest
 import tiny
 from command import error_of
 
+from miner.config.commands import EncoderSettings
 from miner.encoders import load_encoder
 from miner.research.tasks.probe import ClassificationTask
 from miner.research.tasks.sts import StsTask
@@ -83,7 +84,7 @@ def test_scores_by_group_are_those_of_the_tasks(folder: Path, dev_sets: dict[str
     sts = StsTask(data=str(folder / "sts.tsv"), track_columns=["lang"])
     classes = ClassificationTask(train=str(folder / "train.tsv"), test=str(folder / "classes.tsv"), lang_column="lang", samples_per_label=8)
     for name, task, key in (("sts", sts, "spearman"), ("classes", classes, "accuracy")):
-        figures = task.evaluate(load_encoder(str(folder / "out" / f"encoder-{name}"))).figures
+        figures = task.evaluate(load_encoder(str(folder / "out" / f"encoder-{name}"), EncoderSettings(dtype="float32"))).figures
         assert max(line[f"score/{name}"] for line in lines) == pytest.approx(figures["mean"][key], abs=1e-6)
 
 
