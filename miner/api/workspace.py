@@ -45,6 +45,8 @@ def list_texts(texts: Iterable[Any]) -> Sequence[Any]:
     """Return texts as a sequence. Raises ConfigError for what has no order, or is not iterable."""
     if isinstance(texts, pa.Array | pa.ChunkedArray):
         return list(texts.to_pylist())
+    if hasattr(texts, "columns") or hasattr(texts, "column_names"):
+        raise ConfigError(f"{type(texts).__name__} instead of texts; give one of its columns, such as frame['text']")
     if isinstance(texts, Set | Mapping | bytes) or not isinstance(texts, Iterable):
         raise ConfigError(f"{type(texts).__name__} instead of texts; give a list of strings")
     return texts if isinstance(texts, str | list) else list(texts)

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,9 +13,6 @@ from miner.config.filters import FILTERS, MisuseError
 from miner.config.messages import as_option
 from miner.errors import ConfigError, MinerError
 from miner.io.defer_pandas import defer_pandas
-
-if TYPE_CHECKING:
-    from pipelines.mining.select_pairs import WrittenBitext
 
 USED_WITHOUT_TEXT = {"source_lang", "target_lang", "lang_id_model", "keep_dropped", "sentence_filters"}  # settings of texts
 
@@ -71,7 +68,6 @@ def command(config: MineConfig | FromCandidatesConfig, json_file: str | None, no
         files += filter(None, [report.write_report(result.output, known_pairs)])
         seconds["report"] = time.perf_counter() - start
     console.echo("\n".join([summary.summarise(result), console.time_line(seconds), f"files: {', '.join(files)}"]))
-    _warn_of_precision(config, result.bitext)
     console.exit_if_skipped(result.skipped)
 
 
@@ -103,9 +99,3 @@ def _check_text_options(config: MineConfig) -> None:
     unused = [name for name in config.model_fields_set if name in names]
     if unused and storage.is_folder(config.source) and storage.is_folder(config.target):
         raise ConfigError(f"{as_option(unused[0])} has no effect on embeddings directories; give it to `miner embed`, or remove it")
-
-
-def _warn_of_precision(config: MineConfig | FromCandidatesConfig, bitext: "WrittenBitext") -> None:
-    """Warn if --precision was given and did not choose the threshold."""
-    if "precision" in config.model_fields_set and (bitext.choice is None or bitext.choice.min_precision is None):
-        console.warn("--precision has no effect on this threshold; add --threshold auto, which chooses the threshold for it")

@@ -54,12 +54,17 @@ def summary(status: "RunStatus") -> str:
 
 
 def _format_line(part: "StageStatus | TrainingStatus", state: str, width: int) -> str:
-    return f"{'done' if part.finished else 'started':7}  {part.folder:{width}}  {state}"
+    is_stale = getattr(part, "edited", 0) + getattr(part, "added", 0) > 0
+    return f"{'stale' if is_stale else 'done' if part.finished else 'started':7}  {part.folder:{width}}  {state}"
 
 
 def _format_shards(stage: "StageStatus") -> str:
     if stage.rows is not None:
-        return f"{counted(stage.shards, 'shard')}, {counted(stage.rows, 'row')}" + (f", {stage.skipped:,} skipped" if stage.skipped else "")
+        notes = [f"{stage.skipped:,} skipped"] if stage.skipped else []
+        changes = {"edited": stage.edited, "added": stage.added}
+        notes += [f"{counted(count, 'input')} {name} since" for name, count in changes.items() if count]
+        advice = "; run the same command again" if stage.edited + stage.added else ""
+        return ", ".join([counted(stage.shards, "shard"), counted(stage.rows, "row"), *notes]) + advice
     return counted(stage.shards, "shard") if stage.total is None else f"{stage.shards:,} of {counted(stage.total, 'shard')}"
 
 

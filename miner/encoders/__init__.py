@@ -50,6 +50,9 @@ def _load_static(folder: str, settings: EncoderSettings) -> Encoder:
         raise ConfigError(f"--pooling {settings.pooling}: {folder} is a static encoder, whose pooling is always mean; remove the option")
     if settings.dtype == INT8:
         raise ConfigError(f"--dtype {INT8}: {folder} is a static encoder, which has no layers to round; remove the option")
+    if settings.max_tokens is not None or settings.batch_tokens is not None:
+        option = "--max-tokens" if settings.max_tokens is not None else "--batch-tokens"
+        raise ConfigError(f"{option}: {folder} is a static encoder, which reads whole texts, one by one; remove the option")
     if (Path(folder) / SETTINGS).exists():
         return StaticEncoder(folder)
     module = static_embedding.find_module(Path(folder))

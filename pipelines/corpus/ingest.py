@@ -39,6 +39,7 @@ from pipelines.corpus.deduplicate import (
     count_dropped_lines,
 )
 from pipelines.corpus.increments import CorpusIncrement, find_absent, merge_inputs, plan_increments, write_increments
+from pipelines.corpus.input_changes import PATTERNS
 from pipelines.corpus.scatter import ScatteredFiles, ScatterResult, ScatterTask, scatter_inputs
 
 logger = logging.getLogger(__name__)
@@ -287,7 +288,8 @@ class _Ingestion:
         for increment in self.increments:
             lines.update(increment.counts or {})
         counts = _count_outcomes(lines, dropped or {}, shards)
-        return {"counts": counts, **({SKIPPED: self.skipped} if self.skipped else {})}
+        patterns = [hide(name) for name in self.config.inputs if hide(name) not in self.files]
+        return {"counts": counts, **({PATTERNS: patterns} if patterns else {}), **({SKIPPED: self.skipped} if self.skipped else {})}
 
 
 def _count_outcomes(lines: Mapping[str, int], filtered: Mapping[str, int], shards: Sequence[Shard]) -> dict[str, int]:

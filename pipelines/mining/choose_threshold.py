@@ -177,7 +177,9 @@ def uses_default(settings: ThresholdSettings, top: int | None = None) -> bool:
 
 
 def warn(selection: PairSelection) -> None:
-    """Warn of a threshold that the encoder does not recommend, and of probabilities that are not fitted to the corpora."""
+    """Warn of a threshold that the encoder does not recommend or that disregards `precision`, and of probabilities of another margin."""
+    if "precision" in selection.settings.model_fields_set and (selection.choice is None or selection.choice.min_precision is None):
+        logger.warning("the precision %g has no effect on this threshold; threshold auto chooses one for it", selection.settings.precision)
     choice, fingerprint = selection.choice, selection.search_result.source.fingerprint
     if choice is not None and choice.by in ("calibrated", "fallback"):
         text = "the default threshold %.4g is %s; %s recommends none: check some pairs, or %s"

@@ -13,8 +13,9 @@ from typing_extensions import TypedDict
 from miner.errors import DataError, StorageError
 from miner.io import lock, records, stages, storage
 from miner.io.lock import LockOwner
-from miner.io.stages import MARKERS, stage_folder
+from miner.io.stages import MARKERS, SENTENCES, stage_folder
 from miner.training.layout import CHECKPOINTS, CONFIG, ENCODER, LOG, RESULT
+from pipelines.corpus.input_changes import InputChanges, find_changes
 from pipelines.mining.select_pairs import DROPPED
 
 START_RECORDS = {"config.json": "loop", "train.json": "train"}  # file -> the command, which may stop before its first stage
@@ -64,6 +65,8 @@ class StageStatus:
     total: int | None  # None if it does not follow from the names of the shards
     rows: int | None  # None unless the stage is finished
     skipped: int = 0  # shards and inputs
+    edited: int = 0  # input files, since they were read
+    added: int = 0  # files that match the patterns of the inputs, since these were read
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,9 @@ def _read_stage_status(folder: str, path: str, names: list[str]) -> StageStatus:
         manifest = stages.read_manifest(storage.join(folder, path))
         shards = [shard for shard in manifest.shards if not shard.name.endswith(TSV) and shard.name != DROPPED]
         rows = sum(shard.rows for shard in shards)
-        return StageStatus(shown_path, True, len(shards), len(shards), rows, len(manifest.skipped))
+        changes = find_changes(manifest) if manifest.stage == SENTENCES else InputChanges((), ())
+        counts = len(manifest.skipped), len(changes.edited), len(changes.added)
+        return StageStatus(shown_path, True, len(shards), len(shards), rows, *counts)
     except StorageError:
         finished = [name.removeprefix(f"{markers}/") for name in names if name.startswith(f"{markers}/part-")]
         total = int(finished[0].split("-of-")[1].split(".")[0]) if finished else None

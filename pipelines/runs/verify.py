@@ -16,6 +16,7 @@ from miner.io.stages import CANDIDATES, EMBEDDINGS, INDEX, MANIFEST, MARKERS, MI
 from miner.progress import Progress, report_progress
 from pipelines.corpus.increments import IncrementsRecord
 from pipelines.corpus.ingest import INCREMENTS
+from pipelines.corpus.input_changes import find_changes
 from pipelines.mining import candidates
 from pipelines.search import build_index
 from pipelines.search.engine import CHOICE_FILE, RecordedEngine
@@ -196,7 +197,10 @@ def _input_faults(folder: str, manifest: Manifest) -> Iterator[OutputFault]:
     """Check that the inputs of a stage are still what it was derived from."""
     parent = posixpath.dirname(folder) if "://" in folder else posixpath.normpath(storage.join(folder, ".."))
     try:
-        if manifest.stage == EMBEDDINGS:
+        if manifest.stage == SENTENCES:
+            for uri in find_changes(manifest).edited:
+                yield OutputFault(uri, f"changed since it was read into {folder}", RUN_AGAIN)
+        elif manifest.stage == EMBEDDINGS:
             yield from _compare_inputs(folder, manifest.inputs, _checksums(storage.join(parent, SENTENCES)), SENTENCES)
         elif manifest.stage == CANDIDATES and manifest.details:
             neighbours = storage.join(parent, NEIGHBOURS)

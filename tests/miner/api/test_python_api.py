@@ -303,3 +303,27 @@ def test_an_encoder_of_the_callers_own(tmp_path: Path) -> None:
     again = miner.mine(*embedded, OwnEncoder(), margin="absolute", threshold=0.99, filters="none")
     assert [(pair["source_text"], pair["target_text"]) for pair in again] == pairs
     assert len(miner.score(*(side[:19] for side in sides), OwnEncoder())) == 19
+
+
+def test_a_table_is_not_a_list_of_texts() -> None:
+    table = pa.table({"text": DE[:3]})
+    for frame in (table, table.to_pandas()):
+        for call in (lambda side: miner.mine(side, DE), lambda side: miner.score(side, DE), miner.embed):
+            with pytest.raises(ConfigError, match=f"{type(frame).__name__} instead of texts; give one of its columns, such as frame"):
+                call(frame)
+    assert len(miner.embed(table.to_pandas()["text"])) == len(miner.embed(table["text"])) == 3
+
+
+@pytest.mark.parametrize("option", ["max_tokens", "batch_tokens"])
+def test_options_of_transformers_are_errors_with_the_built_in_encoder(option: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"{option}=: .* is a static encoder"):
+        miner.mine(EN[:9], DE[:9], **{option: 16})
+    sides = [write(tmp_path / name, lines) for name, lines in (("a", EN[:9]), ("b", DE[:9]))]
+    result = command("mine", *sides, "--output", tmp_path / "out", f"--{option.replace('_', '-')}", 16)
+    assert (result.exit_code, f"--{option.replace('_', '-')}: " in result.stderr) == (1, True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_precision_that_chooses_nothing_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    miner.mine(EN[:50], DE[:50], precision=0.999)
+    assert "the precision 0.999 has no effect on this threshold" in caplog.text

@@ -141,3 +141,21 @@ def test_training_runs_that_are_stopped_and_finished(tmp_path: Path) -> None:
     assert run_line == "no run is active"
     assert training_line.startswith("done     .  4 steps, last score ")
     assert training_line.endswith(f", best {result['score']:.4f}, encoder {output}/encoder")
+
+
+def test_status_of_inputs_that_were_edited_or_added(toy_encoder: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.txt").write_text(f"one two {name}\n")
+    embed = ("embed", tmp_path / "*.txt", "--encoder", toy_encoder, "--output", tmp_path / "out")
+
+    def line() -> str:
+        return miner("status", tmp_path / "out").stdout.splitlines()[2]
+
+    miner(*embed)
+    assert line() == "done     sentences   1 shard, 2 rows"
+    (tmp_path / "c.txt").write_text("three four\n")
+    assert line() == "stale    sentences   1 shard, 2 rows, 1 input added since; run the same command again"
+    (tmp_path / "a.txt").write_text("five six seven\n")
+    assert "1 input edited since, 1 input added since; " in line()
+    miner(*embed)
+    assert line().startswith("done     sentences ")

@@ -185,3 +185,15 @@ def test_the_output_of_an_active_run_is_not_verified(folder: Path) -> None:
         result = miner("verify", folder / "en")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "is active there" in result.stderr
+
+
+def test_an_edited_input_is_a_fault_and_a_removed_one_is_none(folder: Path) -> None:
+    (folder / "en.txt").write_text((folder / "en.txt").read_text() + "one one one\n")
+    result = miner("verify", folder)
+    assert (result.exit_code, result.stdout) == (
+        1,
+        f"{folder}/en.txt: changed since it was read into {folder}/en/sentences; run the same command again\n",
+    )
+    assert "stale    en/sentences" in miner("status", folder).stdout
+    (folder / "en.txt").unlink()
+    assert miner("verify", folder).exit_code == 0
