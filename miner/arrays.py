@@ -12,6 +12,7 @@ import numpy.typing as npt
 Ids = npt.NDArray[np.int64]  # of sentences
 Ints = npt.NDArray[np.int64]  # counts, positions, row numbers
 Ints32 = npt.NDArray[np.int32]
+Int8s = npt.NDArray[np.int8]
 Floats = npt.NDArray[np.float64]
 Floats32 = npt.NDArray[np.float32]
 AnyFloats = npt.NDArray[np.floating]  # of any precision

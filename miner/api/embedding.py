@@ -12,6 +12,7 @@ from miner.api.options import with_options
 from miner.api.results import TableResult
 from miner.api.workspace import TEXT, EncoderLike, list_texts, open_workspace, write_texts
 from miner.arrays import Ids, Vectors
+from miner.config.choices import NONE
 from miner.config.commands import EmbedConfig, EncoderSettings, TextSettings
 from miner.config.filters import settings_from
 from miner.encoders import Encoder
@@ -99,7 +100,7 @@ def embed(
         vectors = np.zeros((len(listed), identity.dim), np.float16)
         if len(rows):
             inputs, output = (write_texts(listed, folder, "texts"),), storage.join(folder, "embedded")
-            options |= {"inputs": inputs, "output": output, "text_column": TEXT, "lang": lang, "max_chars": max_chars}
+            options |= {"inputs": inputs, "output": output, "text_column": TEXT, "lang": lang, "max_chars": max_chars, "rescore": NONE}
             pipeline.run(settings_from(EmbedConfig, options), warns=True)
             vectors[rows] = open_corpus(output).vectors_of(ids[rows])
     return Embeddings(ids, cleaned.tolist(), vectors, code, identity.fingerprint)

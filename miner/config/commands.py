@@ -228,7 +228,31 @@ class MinedSentenceSettings(SentenceSettings):
     sentence_filters: SentenceFilters = Field(SentenceFilters(), description="Bounds of the filters of sentences.")
 
 
-class EmbedConfig(SentenceSettings, TextSettings, EncoderSettings, OutputSettings):
+def check_token_layer(layer: int | None, rescore: RescoreName) -> None:
+    """Raise an error for a layer that would have no effect."""
+    if layer is not None and rescore != LATE:
+        raise PydanticCustomError("token_layer", "--token-layer has an effect only with --rescore late")
+
+
+class TokenSettings(Settings):
+    """Whether the tokens of sentences rescore candidates; those of a transformer are stored when it embeds the sentences."""
+
+    rescore: RescoreName = Field(
+        "auto",
+        description="Rescore candidates by late interaction of tokens; auto: if the encoder has tokens, and its profile does not advise"
+        " against it.",
+    )
+    token_layer: int | None = Field(
+        None, ge=0, description="Layer of a transformer whose tokens rescore, 0 for its embeddings; by default, two thirds of its depth."
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _check_layer(self) -> Self:
+        check_token_layer(self.token_layer, self.rescore)
+        return self
+
+
+class EmbedConfig(SentenceSettings, TextSettings, EncoderSettings, TokenSettings, OutputSettings):
     """`miner embed`: embed text."""
 
     ARGUMENTS = ("inputs",)
@@ -325,30 +349,15 @@ class MatchSettings(MarginSettings, DroppedSettings):
     pair_filters: PairFilters = Field(PairFilters(), description="Bounds of the filters of pairs.")
 
 
-def check_token_layer(layer: int | None, rescore: RescoreName) -> None:
-    """Raise an error for a layer that would have no effect."""
-    if layer is not None and rescore != LATE:
-        raise PydanticCustomError("token_layer", "--token-layer has an effect only with --rescore late")
-
-
-class RescoreSettings(Settings):
+class RescoreSettings(TokenSettings):
     """Whether candidates are rescored by late interaction; see docs/mining.md."""
 
-    rescore: RescoreName = Field("auto", description="Rescore candidates by late interaction of tokens; auto: if the encoder is static.")
     rescore_candidates: int | None = Field(
         None,
         ge=1,
         le=1024,
         description="Candidates per sentence with rescoring, at least --k; by default, 16, or 8 if a side has more than 20,000 sentences.",
     )
-    token_layer: int | None = Field(
-        None, ge=0, description="Layer of a transformer whose tokens rescore, 0 for its embeddings; by default, two thirds of its depth."
-    )
-
-    @pydantic.model_validator(mode="after")
-    def _check_layer(self) -> Self:
-        check_token_layer(self.token_layer, self.rescore)
-        return self
 
 
 class ThresholdSettings(MatchSettings):

@@ -185,6 +185,8 @@ class EncoderIdentity:
     fingerprint: str
     dim: int
     kind: str  # one of ENCODERS
+    num_layers: int | None = None  # of a transformer
+    width: int | None = None  # of its hidden states
 
 
 def identify(settings: EncoderSettings) -> EncoderIdentity:
@@ -205,7 +207,8 @@ def identify(settings: EncoderSettings) -> EncoderIdentity:
     from miner.encoders import transformer
 
     with convert_damage(settings.encoder):
-        return EncoderIdentity(*transformer.identify(str(folder), settings), kind)
+        fingerprint, dim, states = transformer.identify(str(folder), settings)
+        return EncoderIdentity(fingerprint, dim, kind, *states)
 
 
 def with_recorded_dtype(settings: S, fingerprints: Iterable[str | None]) -> S:

@@ -76,8 +76,6 @@ class CountsTokens(Protocol):
 class TokenEncoder(Protocol):
     """An encoder that also has a vector for each token of a text, by which candidates can be rescored."""
 
-    rescores_by_default: bool  # whether `--rescore auto` does so: where it costs little
-
     def token_vectors(self, texts: Sequence[str]) -> TokenVectors:
         """Return the token vectors of n texts."""
         ...

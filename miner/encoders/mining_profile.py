@@ -49,6 +49,7 @@ class MiningProfile(Settings):
 
     languages: tuple[str, ...] = ()  # canonical codes of those in training; empty: not stated
     accuracies: Mapping[str, float] = pydantic.Field({})  # percent, of retrieval from and to English, by canonical code; measured ones
+    rescoring_pays: bool = True  # whether `--rescore auto` rescores
     thresholds: Mapping[MarginName, ScoringThresholds] = pydantic.Field({})
     probabilities: Mapping[MarginName, ScoringProbabilities] = pydantic.Field({})
     line_pair_probabilities: Mapping[MarginName, ScoringProbabilities] = pydantic.Field({})

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from miner.arrays import AnyFloats, Floats, Ints, Ints32, bounds_of, concatenate_ranges, sum_rows
+from miner.arrays import AnyFloats, Floats, Int8s, Ints, Ints32, bounds_of, concatenate_ranges, sum_rows
 from miner.errors import StorageError
 
 SCALE = 127  # of a component of a unit vector, which becomes an 8-bit integer
@@ -40,6 +42,11 @@ class TokenTable:
             kept *= (SCALE / np.where(norms > 0, norms, 1))[:, None]
             table.vectors[rows] = np.rint(kept, out=kept)
         return table
+
+    @classmethod
+    def of_rounded(cls, vectors: Int8s) -> TokenTable:
+        """Return a table of rounded vectors (t, dim) that weigh the same, or nothing if they are zero."""
+        return cls(vectors, np.asarray(vectors.any(axis=1), dtype=np.float64))
 
 
 class TokenFile:
@@ -121,3 +128,29 @@ class TokenVectors:
     def total_weights(self) -> Ints:
         """Return the sum (n,) of the weights of each text."""
         return sum_rows(self.weights, self.bounds)
+
+
+@dataclass(frozen=True)
+class TextTokens:
+    """The token vectors of n texts as they are stored, one after the other: those of text i follow those of text i - 1."""
+
+    vectors: Int8s  # (t, dim), of length SCALE; zero for a token that does not count
+    counts: Ints  # (n,)
+
+    @classmethod
+    def from_arrow(cls, column: pa.ChunkedArray, dim: int) -> TextTokens:
+        """Convert a column of n binary values, each the vectors of a text."""
+        values = b"".join(value.as_buffer() for value in column)
+        lengths = pc.binary_length(column).to_numpy().astype(np.int64)
+        return cls(np.frombuffer(values, np.int8).reshape(-1, dim), lengths // dim)
+
+    def to_arrow(self) -> pa.LargeBinaryArray:
+        """Convert to n binary values."""
+        offsets, data = bounds_of(self.counts * self.vectors.shape[1]), np.ascontiguousarray(self.vectors)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+        return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(self.counts), buffers)
+
+    def to_token_vectors(self) -> TokenVectors:
+        """Return them as late interaction takes them: all tokens weigh the same."""
+        table = TokenTable.of_rounded(self.vectors)
+        return TokenVectors.of(table, np.arange(len(self.vectors), dtype=np.int32), bounds_of(self.counts))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from miner.arrays import Bools, Floats32, Ints
+from miner.arrays import Bools, Floats32, Int8s, Ints
 from miner.config.choices import AUTO, FLOAT32
 from miner.config.commands import EncoderSettings
 from miner.devices import CPU, choose_device, read_ahead, upload
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TokenLists = dict[str, list[list[int]]]  # inputs of the model, each as lists of different lengths
-Forward = Callable[[TokenLists, Sequence[int]], "Tensor"]  # tokens of texts and a batch of these -> vectors
+Forward = Callable[[TokenLists, Sequence[int]], tuple["Tensor", ...]]  # tokens of texts and a batch of these -> their vectors
+ReduceStates = Callable[["Tensor"], Int8s]
 
 BATCH_TOKENS = {"cpu": 4096, "cuda": 16384}  # by default
 MIN_BATCH_SHARE = 1 / 4  # of a batch's tokens, from which on it ends rather than being padded
@@ -62,8 +63,10 @@ def load(name: str, settings: EncoderSettings) -> TransformerEncoder:
     return TransformerEncoder(folder, _read_recipe(folder, settings), settings)
 
 
-def identify(name: str, settings: EncoderSettings) -> tuple[str, int]:
-    """Return the fingerprint and the dimension of the transformer in a folder, whose weights are hashed, and loaded only for `auto`.
+def identify(name: str, settings: EncoderSettings) -> tuple[str, int, tuple[int, int]]:
+    """Return the fingerprint, the dimension, and the layers and their width of the transformer in a folder.
+
+    Its weights are hashed, and loaded only for `auto`.
 
     Raise what `load` raises, except for weights that do not fit the config.
     """
@@ -71,7 +74,8 @@ def identify(name: str, settings: EncoderSettings) -> tuple[str, int]:
     model = parts.build_skeleton(recipe.folder)
     max_tokens = parts.token_limit(recipe, settings.max_tokens, parts.load_tokenizer(recipe), model)
     dtype = settle_precision(name, settings)
-    return fingerprint(recipe, max_tokens, dtype), _output_width(recipe, int(model.config.hidden_size))
+    width = int(model.config.hidden_size)
+    return fingerprint(recipe, max_tokens, dtype), _output_width(recipe, width), (int(model.config.num_hidden_layers), width)
 
 
 def settle_precision(name: str, settings: EncoderSettings) -> str:
@@ -178,12 +182,9 @@ class TransformerEncoder:
         vectors = np.zeros((len(texts), self.dim), dtype=np.float32)
         rows = np.array([row for row, text in enumerate(texts) if text.strip()], dtype=np.int64)
         with self._lock:
-            for window, (tokens, _, num_truncated) in read_ahead(self._tokenized_windows(texts, rows)):
-                lengths = [len(ids) for ids in tokens["input_ids"]]
-                self.tally.tokens += sum(lengths)
-                self.tally.truncated_texts += num_truncated
-                batches = list(token_batches(lengths, self.batch_tokens))
-                encoded = [self._encode_batch(self._forward, tokens, batch) for batch in batches]
+            for window, tokenized in read_ahead(self._tokenized_windows(texts, rows)):
+                batches = list(token_batches(self._count(tokenized), self.batch_tokens))
+                encoded = [self._encode_batch(self._forward, tokenized.inputs, batch)[0] for batch in batches]
                 if encoded:  # downloaded together: a GPU works on one batch while the next is prepared
                     vectors[window[np.concatenate(batches)]] = self._download(torch.cat(encoded))
         return vectors
@@ -199,6 +200,11 @@ class TransformerEncoder:
         """The number of layers, of which 0 is that of the embeddings."""
         return int(self._model.config.num_hidden_layers)
 
+    @property
+    def width(self) -> int:
+        """The dimension of hidden states."""
+        return int(self._model.config.hidden_size)
+
     def hidden_states(self, texts: Sequence[str], layer: int) -> Iterator[tuple[Floats32, Ints]]:
         """Yield the hidden states (t, width) of the tokens of successive texts (n,), and the number of tokens of each text (n,).
 
@@ -210,22 +216,61 @@ class TransformerEncoder:
                 block = self._hidden_states(texts[start : start + STATES_TEXTS], layer)
             yield block
 
+    def encode_with_states(self, texts: Sequence[str], layer: int, reduce: ReduceStates) -> tuple[Floats32, Int8s, Ints]:
+        """Return the vectors of n texts as `encode` does and, of the same pass, the tokens (t, k) and their number (n,).
+
+        The tokens are those of `hidden_states`. `reduce` maps the hidden states of tokens (t, width) to integers (t, k), batch by batch.
+        """
+        import torch
+
+        check_texts(texts)
+        vectors, counts = np.zeros((len(texts), self.dim), dtype=np.float32), np.zeros(len(texts), dtype=np.int64)
+        rows = np.array([row for row, text in enumerate(texts) if text.strip()], dtype=np.int64)
+        blocks = [reduce(torch.zeros((0, self.width), device=self.device))]
+        with self._lock:
+            for window, tokenized in read_ahead(self._tokenized_windows(texts, rows)):
+                lengths = self._count(tokenized)
+                masks = [self._text_mask(texts[row], special) for row, special in zip(window, tokenized.special, strict=True)]
+                counts[window] = [mask.sum() for mask in masks]
+                starts = np.cumsum(counts[window]) - counts[window]
+                block = np.zeros((int(counts[window].sum()), blocks[0].shape[1]), dtype=np.int8)
+                for batch in token_batches(lengths, self.batch_tokens):
+                    both = self._encode_batch(lambda tokens, part: self._forward_both(tokens, part, layer), tokenized.inputs, batch)
+                    positions = np.concatenate([starts[index] + np.arange(counts[window[index]]) for index in batch])
+                    is_of_text = torch.from_numpy(np.concatenate([masks[index] for index in batch])).to(self.device)
+                    vectors[window[batch]] = self._download(both[0])
+                    block[positions] = reduce(both[1][is_of_text])
+                blocks.append(block)
+        return vectors, np.concatenate(blocks), counts
+
+    def _count(self, tokenized: TokenizedTexts) -> list[int]:
+        """Add texts to the tally, and return the number of tokens of each."""
+        lengths = [len(ids) for ids in tokenized.inputs["input_ids"]]
+        self.tally.tokens += sum(lengths)
+        self.tally.truncated_texts += tokenized.num_truncated
+        return lengths
+
     def _hidden_states(self, texts: Sequence[str], layer: int) -> tuple[Floats32, Ints]:
         tokens, special, num_truncated = self._tokenize(texts)
         self.tally.truncated_texts += num_truncated
         masks = [self._text_mask(*marked) for marked in zip(texts, special, strict=True)]
         counts = np.array([mask.sum() for mask in masks], dtype=np.int64)
         starts = np.cumsum(counts) - counts
-        states = np.zeros((int(counts.sum()), int(self._model.config.hidden_size)), dtype=np.float32)
+        states = np.zeros((int(counts.sum()), self.width), dtype=np.float32)
 
-        def forward(tokens: TokenLists, batch: Sequence[int]) -> Tensor:
-            return self._forward_tokens(tokens, batch, layer)
+        def forward(tokens: TokenLists, batch: Sequence[int]) -> tuple[Tensor]:
+            return (self._forward_tokens(tokens, batch, layer),)
 
         for batch in token_batches([len(ids) for ids in tokens["input_ids"]], self.batch_tokens):
             positions = np.concatenate([starts[index] + np.arange(counts[index]) for index in batch])
             is_of_text = np.concatenate([masks[index] for index in batch])
-            states[positions] = self._download(self._encode_batch(forward, tokens, batch))[is_of_text]
+            states[positions] = self._download(self._encode_batch(forward, tokens, batch)[0])[is_of_text]
         return states, counts
+
+    def count_tokens(self, texts: Sequence[str]) -> Ints:
+        """Return the number of tokens (n,) of each text of which `hidden_states` returns the states."""
+        special = self._tokenize(texts).special
+        return np.array([self._text_mask(*marked).sum() for marked in zip(texts, special, strict=True)], dtype=np.int64)
 
     def _text_mask(self, text: str, is_special: Sequence[int]) -> Bools:
         """Mark (t,) the tokens of a text, without special ones and those of the prompt."""
@@ -253,14 +298,14 @@ class TransformerEncoder:
         num_truncated = sum(parts.find_truncated(tokens, self.max_tokens))
         return TokenizedTexts({name: tokens[name] for name in names}, tokens["special_tokens_mask"], num_truncated)
 
-    def _encode_batch(self, forward: Forward, tokens: TokenLists, batch: Sequence[int]) -> Tensor:
-        """Return the vectors of one batch on the device; split it in halves where CUDA memory runs out."""
+    def _encode_batch(self, forward: Forward, tokens: TokenLists, batch: Sequence[int]) -> tuple[Tensor, ...]:
+        """Return what `forward` does for one batch; split it in halves where CUDA memory runs out."""
         import torch
 
         try:
-            vectors = forward(tokens, batch)
+            outputs = forward(tokens, batch)
             add_work(len(batch))
-            return vectors
+            return outputs
         except torch.cuda.OutOfMemoryError:
             longest = max(len(tokens["input_ids"][index]) for index in batch)
         # After the handler, whose traceback keeps the tensors of the failed batch alive.
@@ -271,18 +316,33 @@ class TransformerEncoder:
             )
         logger.warning("out of memory on %d x %d tokens; retrying in halves, a lower --batch-tokens is faster", len(batch), longest)
         half = len(batch) // 2
-        return torch.cat([self._encode_batch(forward, tokens, part) for part in (batch[:half], batch[half:])])
+        halves = [self._encode_batch(forward, tokens, part) for part in (batch[:half], batch[half:])]
+        return tuple(torch.cat(outputs) for outputs in zip(*halves, strict=True))
 
-    def _forward(self, tokens: TokenLists, batch: Sequence[int]) -> Tensor:
+    def _forward(self, tokens: TokenLists, batch: Sequence[int]) -> tuple[Tensor]:
         """Return the vectors (batch, dim) of texts."""
         import torch
 
         with torch.inference_mode():
             states, mask = self._run_model(tokens, batch, self._needs_hidden_states)
-            vectors = torch.cat([pool(states, mask) for pool in self._poolers], dim=1)
-            for layer in self._layers:
-                vectors = layer(vectors)
-            return torch.nn.functional.normalize(vectors, dim=1)
+            return (self._pool(states, mask),)
+
+    def _forward_both(self, tokens: TokenLists, batch: Sequence[int], layer: int) -> tuple[Tensor, Tensor]:
+        """Return the vectors (batch, dim) of texts, and the hidden states (t, width) of all tokens."""
+        import torch
+
+        with torch.inference_mode():
+            states, mask = self._run_model(tokens, batch, needs_hidden_states=True)
+            return self._pool(states if self._needs_hidden_states else states[-1:], mask), states[layer][mask.bool()].float()
+
+    def _pool(self, states: Sequence[Tensor], mask: Tensor) -> Tensor:
+        """Return the vectors (batch, dim) of texts with these hidden states."""
+        import torch
+
+        vectors = torch.cat([pool(states, mask) for pool in self._poolers], dim=1)
+        for layer in self._layers:
+            vectors = layer(vectors)
+        return torch.nn.functional.normalize(vectors, dim=1)
 
     def _forward_tokens(self, tokens: TokenLists, batch: Sequence[int], layer: int) -> Tensor:
         """Return the hidden states (t, width) of all tokens of texts, without padding."""

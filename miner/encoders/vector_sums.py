@@ -26,7 +26,6 @@ FEW_TEXTS = 8192  # up to which sums without scipy take less time than its impor
 class VectorSums(ABC):
     """An encoder with a vector per token, in one thread per core."""
 
-    rescores_by_default = True
     dim: int
     token_dim: int | None = None  # leading dimensions that late interaction compares; None: all
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from miner.arrays import Ids, Ints, Vectors, find_rows
 from miner.errors import DataError, StorageError
 from miner.io import stages, storage, table_files
-from miner.io.stages import EMBEDDINGS, SENTENCES, Shard
+from miner.io.stages import EMBEDDINGS, SENTENCES, TOKENS, Manifest, Shard
 from miner.io.tables import SENTENCES as SENTENCES_TABLE
 from miner.io.tables import all_finite, check_ids, read_vectors
 
@@ -35,6 +35,7 @@ class Corpus:
     shards: tuple[Shard, ...]  # of the embeddings
     counts: dict[str, int]  # of input lines: lines, kept, empty, invalid, too_long, duplicate
     skipped: dict[str, str]  # input or shard of sentences -> reason
+    tokens: tuple[int, int] | None  # layer and dimensions of the stored tokens; None if there are none
 
     @property
     def rows(self) -> int:
@@ -123,12 +124,35 @@ class Corpus:
 
     def find_present(self, unique_ids: Ids, spans: Mapping[str, Span] | None = None) -> "SentenceLookup":
         """Load the sentences with these ids, ascending and each once, that the corpus has."""
-        spans = self.spans() if spans is None else spans
-        names = [name for name, (first, last) in spans.items() if len(unique_ids) and first <= unique_ids[-1] and unique_ids[0] <= last]
-        tables = [SENTENCES_TABLE.empty_table(), *(self._filter_shard(name, unique_ids) for name in names)]
+        tables = [SENTENCES_TABLE.empty_table(), *(self._filter_shard(name, unique_ids) for name in self._names_of(unique_ids, spans))]
         table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
         order = np.argsort(table["id"].to_numpy())
         return SentenceLookup(table["id"].to_numpy()[order], order, table)
+
+    def tokens_of(self, ids: Ids, spans: Mapping[str, Span] | None = None) -> pa.ChunkedArray:
+        """Read the stored tokens of ids (n,), which may repeat. Raises DataError if an id is missing, StorageError for a damaged shard."""
+        unique_ids = np.unique(ids)
+        tables = [
+            group.filter(pa.array(find_rows(group["id"].to_numpy(), unique_ids) >= 0))
+            for name in self._names_of(unique_ids, spans)
+            for group in table_files.read_row_groups(self.tokens_uri(name))
+        ]
+        table = (
+            pa.concat_tables(tables) if tables else pa.table({"id": pa.array([], pa.int64()), "tokens": pa.array([], pa.large_binary())})
+        )
+        order = np.argsort(table["id"].to_numpy())
+        if len(order) != len(unique_ids):
+            raise self._missing(np.setdiff1d(unique_ids, table["id"].to_numpy())[0])
+        return table["tokens"].take(pa.array(order[np.searchsorted(unique_ids, ids)]))
+
+    def tokens_uri(self, name: str) -> str:
+        """Return the URI of a shard's tokens."""
+        return storage.join(self.folder, TOKENS, name)
+
+    def _names_of(self, unique_ids: Ids, spans: Mapping[str, Span] | None) -> list[str]:
+        """Return the shards that may have some of these ids, ascending."""
+        spans = self.spans() if spans is None else spans
+        return [name for name, (first, last) in spans.items() if len(unique_ids) and first <= unique_ids[-1] and unique_ids[0] <= last]
 
     def _filter_shard(self, name: str, sorted_ids: Ids) -> pa.Table:
         # np.isin would sort `sorted_ids` for every row group.
@@ -190,7 +214,20 @@ def open_corpus(folder: str) -> Corpus:
     skipped = {storage.join(folder, EMBEDDINGS, name): reason for name, reason in skipped_shards.items()}
     skipped |= sentences.skipped
     encoder = config["dim"], config["fingerprint"], config.get("side"), embeddings.details.get("encoder")
-    return Corpus(folder, config["lang"], *encoder, tuple(embeddings.shards), counts, skipped)
+    tokens = _find_tokens(folder, embeddings)
+    return Corpus(folder, config["lang"], *encoder, tuple(embeddings.shards), counts, skipped, tokens)
+
+
+def _find_tokens(folder: str, embeddings: Manifest) -> tuple[int, int] | None:
+    """Return the layer and the dimensions of the tokens of these sentences, None if there are none; StorageError for a missing shard."""
+    tokens = storage.join(folder, TOKENS)
+    if not storage.exists(storage.join(tokens, stages.MANIFEST)):
+        return None
+    manifest = stages.read_manifest(tokens, TOKENS)
+    if manifest.inputs != embeddings.inputs or manifest.config["fingerprint"] != embeddings.config["fingerprint"]:
+        return None
+    _check_shards(tokens, manifest.shards)
+    return manifest.config["token_layer"], manifest.config["token_dim"]
 
 
 def _check_shards(folder: str, shards: Sequence[Shard], dim: int | None = None) -> None:

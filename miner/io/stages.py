@@ -18,7 +18,8 @@ from miner.errors import StorageError
 from miner.io import records, storage
 
 # The names of stages that several packages read.
-SENTENCES, EMBEDDINGS, INDEX, NEIGHBOURS, CANDIDATES, MINE = "sentences", "embeddings", "index", "neighbours", "candidates", "mine"
+SENTENCES, EMBEDDINGS, TOKENS, INDEX = "sentences", "embeddings", "tokens", "index"
+NEIGHBOURS, CANDIDATES, MINE = "neighbours", "candidates", "mine"
 
 MANIFEST = storage.MANIFEST
 DELETE_FOLDER = "delete the directory and run the same command again"
@@ -98,6 +99,15 @@ class EmbeddingsConfig(TypedDict):
     side: NotRequired[str | None]
 
 
+class TokensConfig(TypedDict):
+    """The config of the tokens of sentences, as far as other stages read it."""
+
+    fingerprint: str
+    token_layer: int
+    token_dim: int
+    side: NotRequired[str | None]
+
+
 class SkippedDetails(TypedDict, total=False):
     """The details of a stage that may skip inputs or shards."""
 
@@ -141,6 +151,7 @@ class CandidatesConfig(TypedDict, total=False):
     rescore: str
     rescore_candidates: int
     token_layer: int
+    token_dim: int
 
 
 class CandidatesDetails(TypedDict, total=False):
@@ -172,6 +183,7 @@ SCHEMAS: dict[tuple[str, str], Any] = {
     (SENTENCES, "details"): SkippedDetails,
     (EMBEDDINGS, "config"): EmbeddingsConfig,
     (EMBEDDINGS, "details"): EmbeddingsDetails,
+    (TOKENS, "config"): TokensConfig,
     (INDEX, "details"): IndexDetails,
     (CANDIDATES, "config"): CandidatesConfig,
     (CANDIDATES, "details"): CandidatesDetails,

@@ -34,12 +34,12 @@ CHANGED = "changed since it was written; run the command that made it again"
 def parquet_writer(uri: str, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
     """Open a Parquet file for writing row groups, atomically.
 
-    Embeddings do not compress, so they are stored uncompressed. Only dictionary columns are dictionary-encoded: for ids and sentences,
-    which hardly repeat, encoding doubles the time to write and takes seven times as long to read.
+    Embeddings and tokens do not compress, so they are stored uncompressed. Only dictionary columns are dictionary-encoded: for ids and
+    sentences, which hardly repeat, encoding doubles the time to write and takes seven times as long to read.
     """
-    has_embeddings = "embedding" in schema.names
+    has_vectors = not {"embedding", "tokens"}.isdisjoint(schema.names)
     dictionaries = [field.name for field in schema if pa.types.is_dictionary(field.type)]
-    compression = "none" if has_embeddings else "zstd"
+    compression = "none" if has_vectors else "zstd"
     with storage.atomic(uri) as handle:
         sink = _ParquetSink(handle)
         with pq.ParquetWriter(
@@ -47,7 +47,7 @@ def parquet_writer(uri: str, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
             schema,
             compression=compression,
             use_dictionary=dictionaries,
-            write_statistics=not has_embeddings,
+            write_statistics=not has_vectors,
             write_page_checksum=True,
         ) as writer:
             yield writer

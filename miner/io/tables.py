@@ -84,6 +84,12 @@ def embeddings_schema(dim: int, fingerprint: str) -> pa.Schema:
     )
 
 
+def tokens_schema(dim: int, fingerprint: str) -> pa.Schema:
+    """Return the schema of the tokens of sentences: `dim` signed bytes for each token of a sentence."""
+    fields = [pa.field("id", pa.int64(), nullable=False), pa.field("tokens", pa.large_binary(), nullable=False)]
+    return pa.schema(fields, metadata={"dim": str(dim), "fingerprint": fingerprint})
+
+
 def neighbours_schema(k: int) -> pa.Schema:
     """Return the schema of the `k` nearest neighbours of each id. A missing neighbour has id -1 and similarity NaN.
 

@@ -1,10 +1,11 @@
 """Embed text: inputs become `OUTPUT/sentences` and `OUTPUT/embeddings`, with shards of the same names and row order."""
 
+import contextlib
 import logging
 import posixpath
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pyarrow.parquet as pq
 
 from miner import languages
 from miner.arrays import Floats32
-from miner.config.choices import INT8
+from miner.config.choices import AUTO, INT8, NONE
 from miner.config.commands import EmbedConfig, EncoderSettings
 from miner.devices import CPU, background_thread
 from miner.encoders import (
@@ -35,6 +36,8 @@ from miner.encoders import (
 )
 from miner.encoders.base import CountsTokens, Preloads
 from miner.encoders.checked import encode_checked, to_float16
+from miner.encoders.layer_tokens import LayerTokens, TokenForm, choose_form, choose_token_encoder
+from miner.encoders.token_vectors import TextTokens
 from miner.errors import ConfigError, ModelError
 from miner.io import stages, storage, table_files, tables
 from miner.io.stages import Shard, Stage
@@ -45,6 +48,8 @@ from pipelines.beam import workers
 from pipelines.beam.runner import Pipeline, claim_output, run_pipeline, run_stage
 from pipelines.beam.tasks import ShardTask
 from pipelines.corpus import ingest
+
+EMBEDDINGS_MANIFEST = storage.join(stages.EMBEDDINGS, stages.MANIFEST)  # in an output
 
 logger = logging.getLogger(__name__)
 
@@ -106,17 +111,25 @@ def pipeline(
     settings = with_recorded_dtype(settings, [encoder.fingerprint])  # workers take the data type of the driver
     if warns:
         mining_profile.warn_of_languages(find_profile(settings, encoder.fingerprint), [lang])
-    if isinstance(encoder, Preloads) and not storage.exists(storage.join(config.output, stages.EMBEDDINGS, stages.MANIFEST)):
+    if isinstance(encoder, Preloads) and not storage.exists(storage.join(config.output, EMBEDDINGS_MANIFEST)):
         encoder.preload()  # while the inputs are read
     times.append(time.perf_counter())
     _stage(config.output, lang, settings, encoder).start()  # before any work, because the folder can hold another encoder's embeddings
+    form = _choose_tokens(config, encoder, find_profile(settings, encoder.fingerprint))
+    if form is not None:
+        _token_stage(config.output, settings, encoder.fingerprint, form, {}).start()
     sentences = yield from ingest.run(config, inputs, sizes)
     times.append(time.perf_counter())
     stage = _stage(config.output, lang, settings, encoder, {shard.name: shard.checksum for shard in sentences.shards})
     keys = {shard.name: stage.key({shard.name: shard.checksum}) for shard in sentences.shards}
-    task = EmbedTask(config.output, settings, encoder.fingerprint, sentences.shards)
+    tokens = None if form is None else _token_stage(config.output, settings, encoder.fingerprint, form, stage.inputs)
+    task = EmbedTask(config.output, settings, encoder.fingerprint, sentences.shards, tokens)
     details = {"encoder": absolute_name(config.encoder)}
     embeddings = yield from run_stage(stage, keys, task, lambda _: details, skip_failed=not config.strict)
+    if tokens is not None:  # those that are missing or damaged are encoded again
+        token_keys = {shard.name: _token_key(tokens, shard.name) for shard in embeddings.shards}
+        task = EmbedTask(config.output, settings, encoder.fingerprint, sentences.shards, tokens, only_tokens=True)
+        yield from run_stage(tokens, token_keys, task)
     times.append(time.perf_counter())
     seconds = dict(zip(("encoder", stages.SENTENCES, stages.EMBEDDINGS), np.diff(times).round(3).tolist(), strict=True))
     return EmbedResult(
@@ -147,7 +160,16 @@ def is_done(config: EmbedConfig, fingerprint: str) -> bool:
         and dict(embeddings.inputs) == {shard.name: shard.checksum for shard in sentences.shards}
         and embeddings.config.get("fingerprint") == fingerprint
         and embeddings.config.get("side") == choose_side(config, config.lang).side
+        and _are_tokens_done(config.output, embeddings.inputs)
     )
+
+
+def _are_tokens_done(output: str, inputs: Mapping[str, str]) -> bool:
+    """Return whether an output has no tokens, or those of all its sentences."""
+    folder = storage.join(output, stages.TOKENS)
+    if stages.recorded_config(folder) is None:
+        return True
+    return storage.exists(storage.join(folder, stages.MANIFEST)) and stages.read_manifest(folder).inputs == inputs
 
 
 def _stage(
@@ -158,19 +180,56 @@ def _stage(
     return Stage(storage.join(output, stages.EMBEDDINGS), stages.EMBEDDINGS, config, inputs or {})
 
 
+def _choose_tokens(config: EmbedConfig, encoder: Encoder | EncoderIdentity, profile: mining_profile.MiningProfile) -> TokenForm | None:
+    """Return which tokens are stored beside the embeddings; None without rescoring, and for other encoders than transformers.
+
+    Tokens that are stored already decide on the layer, and embeddings without tokens are left so with `auto`.
+    """
+    num_layers, width = getattr(encoder, "num_layers", None), getattr(encoder, "width", None)
+    if config.rescore == NONE or num_layers is None or width is None or (config.rescore == AUTO and not profile.rescoring_pays):
+        return None
+    folder = storage.join(config.output, stages.TOKENS)
+    if config.rescore == AUTO and not storage.names_in(folder) and storage.exists(storage.join(config.output, EMBEDDINGS_MANIFEST)):
+        return None
+    recorded = stages.recorded_config(folder)
+    layer = config.token_layer if recorded is None or config.token_layer is not None else recorded.get("token_layer")
+    return choose_form(find_folder(config.encoder), num_layers, width, layer)
+
+
+def _token_stage(output: str, settings: EncoderSettings, fingerprint: str, form: TokenForm, inputs: Mapping[str, str]) -> Stage:
+    side = {} if settings.side is None else {"side": settings.side}
+    config = {"fingerprint": fingerprint, "token_layer": form.layer, "token_dim": form.dim, **side}
+    return Stage(storage.join(output, stages.TOKENS), stages.TOKENS, config, inputs)
+
+
+def _token_key(stage: Stage, name: str) -> str:
+    """Return the key of a shard of tokens, which depends on its sentences."""
+    return stage.key({name: stage.inputs[name]})
+
+
 def uses_accelerator(settings: EncoderSettings) -> bool:
     """Whether a GPU makes an encoder faster."""
     return settings.device != CPU and settings.dtype != INT8 and find_kind(settings.encoder) != STATIC
 
 
 class EmbedTask(ShardTask):
-    """Embed one shard of sentences."""
+    """Embed one shard of sentences, and store its tokens if their stage is given."""
 
     processed_counts = frozenset({"tokens", "truncated_texts"})
     work_unit = "sentence"
 
-    def __init__(self, output: str, settings: EncoderSettings, fingerprint: str, shards: Sequence[Shard]) -> None:
+    def __init__(
+        self,
+        output: str,
+        settings: EncoderSettings,
+        fingerprint: str,
+        shards: Sequence[Shard],
+        tokens: Stage | None = None,
+        only_tokens: bool = False,
+    ) -> None:
         self.output = output
+        self.tokens = tokens
+        self.only_tokens = only_tokens  # the embeddings are there already
         self.label = posixpath.basename(output.rstrip("/"))
         self.rows = {shard.name: shard.rows for shard in shards}
         self.settings = settings
@@ -184,19 +243,18 @@ class EmbedTask(ShardTask):
         self.encoder = load_once(self.settings, self.fingerprint)
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
-        schema = tables.embeddings_schema(self.encoder.dim, self.fingerprint)
         uri = storage.join(self.output, stages.SENTENCES, name)
-        sentences = table_files.open_parquet(uri)
-        embeddings = table_files.parquet_writer(storage.join(self.output, stages.EMBEDDINGS, name), schema)
         counts_before = self._read_counts()
-        with sentences as file, embeddings as writer, background_thread() as submit:
+        with table_files.open_parquet(uri) as file, self._open_writers(name) as writers, background_thread() as submit:
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group, columns=["id", "text"])
-                vectors = encode_checked(self.encoder, table["text"].to_pylist(), self.settings.encoder)
-                submit(self._write, writer, table, vectors, uri)  # while the next row group is encoded
+                encoded = self._encode(table["text"].to_pylist())
+                submit(self._write, writers, table, encoded, uri)  # while the next row group is encoded
                 extra = {"stage": stages.EMBEDDINGS, "shard": name}
                 logger.info("%s: row group %d of %d encoded", name, group + 1, file.num_row_groups, extra=extra)
             rows = int(file.metadata.num_rows)
+        if self.tokens is not None and not self.only_tokens:
+            self.tokens.mark_done(name, rows, _token_key(self.tokens, name))
         counts = {name: count - counts_before[name] for name, count in self._read_counts().items()}
         return rows, {name: count for name, count in counts.items() if count or name == "tokens"}
 
@@ -206,14 +264,38 @@ class EmbedTask(ShardTask):
             return {}
         return {"tokens": self.encoder.tally.tokens, "truncated_texts": self.encoder.tally.truncated_texts}
 
-    def _write(self, writer: pq.ParquetWriter, sentences: pa.Table, vectors: Floats32, uri: str) -> None:
-        """Write (n, dim) vectors with the ids of their sentences, which are from `uri`.
+    @contextlib.contextmanager
+    def _open_writers(self, name: str) -> Iterator[dict[str, pq.ParquetWriter]]:
+        """Open the files of a shard, by their stage."""
+        schemas = {} if self.only_tokens else {stages.EMBEDDINGS: tables.embeddings_schema(self.encoder.dim, self.fingerprint)}
+        if self.tokens is not None:
+            schemas[stages.TOKENS] = tables.tokens_schema(self.tokens.config["token_dim"], self.fingerprint)
+        with contextlib.ExitStack() as stack:
+            uris = {stage: storage.join(self.output, stage, name) for stage in schemas}
+            yield {stage: stack.enter_context(table_files.parquet_writer(uris[stage], schema)) for stage, schema in schemas.items()}
+
+    def _encode(self, texts: list[str]) -> tuple[Floats32, TextTokens | None]:
+        """Return the vectors (n, dim) of texts, and their tokens, if these are stored."""
+        if self.tokens is None:
+            return encode_checked(self.encoder, texts, self.settings.encoder), None
+        token_encoder = choose_token_encoder(self.encoder, self.tokens.config["token_layer"])
+        assert isinstance(token_encoder, LayerTokens), "`_choose_tokens` comes first"
+        return token_encoder.encode(texts)
+
+    def _write(
+        self, writers: Mapping[str, pq.ParquetWriter], sentences: pa.Table, encoded: tuple[Floats32, TextTokens | None], uri: str
+    ) -> None:
+        """Write vectors (n, dim) and tokens with the ids of their sentences, which are from `uri`.
 
         Raises ModelError if a vector is not finite in float16, and DataError if an id is not the hash of its text.
         """
         tables.check_ids(uri, sentences)
-        stored = to_float16(vectors, sentences["text"], self.settings.encoder)
-        writer.write_table(pa.table([sentences["id"], tables.vectors_to_arrow(stored)], schema=writer.schema))
+        vectors, tokens = encoded
+        columns = {} if tokens is None else {stages.TOKENS: tokens.to_arrow()}
+        if not self.only_tokens:
+            columns[stages.EMBEDDINGS] = tables.vectors_to_arrow(to_float16(vectors, sentences["text"], self.settings.encoder))
+        for stage, column in columns.items():
+            writers[stage].write_table(pa.table([sentences["id"], column], schema=writers[stage].schema))
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from miner.config.commands import (
     RescoreSettings,
     SentenceSettings,
     TextSettings,
+    TokenSettings,
 )
 from miner.encoders import Encoder, load_encoder, mining_profile
 from miner.errors import NoThresholdError
@@ -129,7 +130,7 @@ def _timed(folder: str, stage: str) -> Iterator[None]:
 def _embed(config: LoopConfig, lang: str, paths: RoundPaths, options: Sequence[str]) -> str:
     output = storage.join(paths.folder, CORPORA, lang)
     settings = {name: value for part in (TextSettings, SentenceSettings) for name, value in config.reading.part(part)}
-    settings |= dict(_encoder_settings(config, paths, paths.mining_encoder))
+    settings |= {**dict(_encoder_settings(config, paths, paths.mining_encoder)), **dict(config.mining.part(TokenSettings))}
     embed.run(EmbedConfig(inputs=config.corpora[lang], output=output, lang=lang, replace=True, **settings), options)
     return output
 

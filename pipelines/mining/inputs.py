@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from miner import languages
-from miner.config.commands import EmbedConfig, EncoderSettings, MineConfig, SentenceSettings, TextSettings
+from miner.config.commands import EmbedConfig, EncoderSettings, MineConfig, SentenceSettings, TextSettings, TokenSettings
 from miner.encoders import choose_side, with_recorded_dtype
 from miner.errors import ConfigError, DataError
 from miner.io import storage
@@ -130,7 +130,7 @@ def _lang(config: MineConfig, side: Side) -> str:
 
 def _embed_config(config: MineConfig, side: Side) -> EmbedConfig:
     text, lang = config.source if side == "source" else config.target, _lang(config, side)
-    settings = {**dict(config.side_text(side, text)), **dict(config.part(SentenceSettings))}
+    settings = {**dict(config.side_text(side, text)), **dict(config.part(SentenceSettings)), **dict(config.part(TokenSettings))}
     settings |= dict(choose_side(config, lang, default=side))
     return EmbedConfig(inputs=(text,), output=storage.join(config.output, side), lang=lang, replace=config.replace, **settings)
 

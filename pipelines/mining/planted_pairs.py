@@ -12,7 +12,9 @@ from itertools import chain
 import numpy as np
 
 from miner.arrays import Bools, Floats, Ids, Ints, find_rows
+from miner.config.choices import LATE
 from miner.config.commands import EmbedConfig, EncoderSettings, TextSettings
+from miner.encoders import with_recorded_dtype
 from miner.errors import DataError
 from miner.io import storage, table_files
 from miner.io.corpus import Corpus, open_corpus
@@ -96,12 +98,18 @@ class MixedCorpus(Corpus):
     def of(cls, corpus: Corpus, planted: Corpus) -> "MixedCorpus":
         shards = tuple(replace(shard, name=PREFIX + shard.name) for shard in planted.shards)
         values = {field.name: getattr(corpus, field.name) for field in fields(Corpus)}
+        values["tokens"] = corpus.tokens if corpus.tokens == planted.tokens else None
         return cls(**{**values, "shards": corpus.shards + shards}, planted=planted)
 
     def sentences_uri(self, name: str) -> str:
         if name.startswith(PREFIX):
             return self.planted.sentences_uri(name.removeprefix(PREFIX))
         return super().sentences_uri(name)
+
+    def tokens_uri(self, name: str) -> str:
+        if name.startswith(PREFIX):
+            return self.planted.tokens_uri(name.removeprefix(PREFIX))
+        return super().tokens_uri(name)
 
 
 def plant(planted: PlantedPairs, selection: PairSelection, neighbours: str) -> Pipeline[PairSelection]:
@@ -136,7 +144,9 @@ def _embed(planted: PlantedPairs, side: int, corpus: Corpus, config: SelectConfi
     text = f"{output}.txt"  # beside the folder: an input inside the output is an error
     with storage.atomic(text) as handle:
         handle.write("".join(f"{line}\n" for line in planted.planted_texts(side)).encode())
-    settings = {**dict(config.part(EncoderSettings)), "side": corpus.side}
+    settings = {**dict(with_recorded_dtype(config.part(EncoderSettings), [corpus.fingerprint])), "side": corpus.side}
+    if corpus.tokens is not None:
+        settings |= {"rescore": LATE, "token_layer": corpus.tokens[0]}
     yield from embed.pipeline(EmbedConfig(inputs=(text,), output=output, lang=corpus.lang, replace=True, **settings), options)
     return open_corpus(output)
 

@@ -17,7 +17,7 @@ from miner.arrays import Ids, Ints, mark_run_starts
 from miner.config.commands import EncoderSettings
 from miner.devices import choose_device
 from miner.encoders.layer_tokens import choose_token_encoder
-from miner.encoders.token_vectors import TokenVectors
+from miner.encoders.token_vectors import TextTokens, TokenVectors
 from miner.errors import MinerError
 from miner.io import stages, storage
 from miner.io.corpus import Corpus, SentenceLookup, Span, id_spans
@@ -47,6 +47,7 @@ class RescoredSide:
     spans: Mapping[str, Span]
     encoder: EncoderSettings
     token_layer: int | None  # None for an encoder without layers, whose tokens are encoded in no time
+    is_stored: bool = False  # whether the tokens are read from the corpus
 
     def find(self, ids: Ids) -> SentenceLookup:
         return self.corpus.find(ids, self.spans)
@@ -56,7 +57,18 @@ class RescoredSide:
 
     def tokens_of(self, ids: Ids) -> TokenVectors:
         """Return the tokens of sentences (n,)."""
-        return self.token_vectors(self.find(ids).of(ids)["text"].to_pylist())
+        return self.parse(self.read(ids))
+
+    def read(self, ids: Ids) -> pa.ChunkedArray:
+        """Return what the tokens of sentences (n,) are derived from: stored tokens, or texts."""
+        return self.corpus.tokens_of(ids, self.spans) if self.is_stored else self.find(ids).of(ids)["text"]
+
+    def parse(self, column: pa.ChunkedArray) -> TokenVectors:
+        """Return the tokens of sentences of which `read` returned this column."""
+        if not self.is_stored:
+            return self.token_vectors(column.to_pylist())
+        assert self.corpus.tokens is not None
+        return TextTokens.from_arrow(column, self.corpus.tokens[1]).to_token_vectors()
 
     def token_vectors(self, texts: list[str]) -> TokenVectors:
         encoder = choose_token_encoder(embed.load_once(self.encoder, self.corpus.fingerprint), self.token_layer)
@@ -65,7 +77,9 @@ class RescoredSide:
 
 
 def rescored_sides(corpora: Sequence[Corpus], encoder: EncoderSettings, rescoring: Rescoring) -> list[RescoredSide]:
-    """Return how the tokens of corpora are encoded, which one encoder embedded. Raises what `find_encoder` raises."""
+    """Return where the tokens of corpora are stored or how they are encoded. Raises what `find_encoder` raises."""
+    if rescoring.are_stored(corpora):
+        return [RescoredSide(corpus, corpus.spans(), encoder, rescoring.token_layer, is_stored=True) for corpus in corpora]
     own_encoder = find_encoder(encoder, corpora)
     settings = [own_encoder.model_copy(update={"side": corpus.side}) for corpus in corpora]
     return [RescoredSide(corpus, corpus.spans(), own, rescoring.token_layer) for corpus, own in zip(corpora, settings, strict=True)]
@@ -127,7 +141,7 @@ class RescoreTask(ShuffleTask[[RescoredEdges, StepOutput, Sequence[RescoredSide]
     def __init__(self, folder: str, edges: RescoredEdges, texts: StepOutput, sides: Sequence[RescoredSide], k: int) -> None:
         super().__init__(folder, _rescore_target_range, edges, texts, sides, k)
         self.num_sentences = texts.rows + sides[1].corpus.rows
-        self.uses_accelerator = embed.uses_accelerator(sides[1].encoder)
+        self.uses_accelerator = not sides[1].is_stored and embed.uses_accelerator(sides[1].encoder)
 
     def work(self, names: Sequence[str]) -> Mapping[str, int]:
         """Estimate the sentences of each range: ids are hashes, so ranges are alike."""
@@ -185,7 +199,7 @@ def _read_file(output: StepOutput, index: int, ranges: int) -> pa.Table:
 
 
 def _write_source_texts(index: int, uri: str, edges: RescoredEdges, source: RescoredSide) -> tuple[int, Mapping[str, int]]:
-    """Send the texts of one range of sources to the ranges of the targets of their new candidates, each text once to a range."""
+    """Send the texts, or the stored tokens, of one range of sources to the ranges of the targets of their new candidates, each once."""
     num_ranges = len(edges.edges.shards)
     table = edges.of_sources(index)
     table = table.filter(pc.is_nan(table[LATE]))
@@ -193,8 +207,8 @@ def _write_source_texts(index: int, uri: str, edges: RescoredEdges, source: Resc
     order = np.lexsort((ids, ranges))
     ids, ranges = ids[order], ranges[order]
     is_new = mark_run_starts(ids, ranges)
-    texts = source.find(ids[is_new]).of(ids[is_new])["text"]
-    shuffle.scatter(uri, pa.table({"id": pa.array(ids[is_new]), "text": texts}), ranges[is_new], num_ranges)
+    table = pa.table({"id": pa.array(ids[is_new]), "read": source.read(ids[is_new])})
+    shuffle.scatter(uri, table, ranges[is_new], num_ranges)
     return int(is_new.sum()), {}
 
 
@@ -220,20 +234,21 @@ def _rescore_target_range(
 
 def tokens_in(sides: Sequence[RescoredSide], ids: Ids) -> TokenVectors:
     """Return the tokens of sentences (n,), ascending and each once, of which each is in one of the sides at least."""
-    missing, texts = ids, dict[int, str]()
+    missing, side_ids, columns = ids, list[Ids](), list[pa.ChunkedArray]()
     for side in sides:
-        lookup = side.corpus.find_present(missing, side.spans)
-        texts |= zip(lookup.ids.tolist(), lookup.of(lookup.ids)["text"].to_pylist(), strict=True)
-        missing = np.setdiff1d(missing, lookup.ids)
-    return sides[0].token_vectors([texts[sentence] for sentence in ids.tolist()])
+        side_ids.append(side.corpus.find_present(missing, side.spans).ids)
+        columns.append(side.read(side_ids[-1]))
+        missing = np.setdiff1d(missing, side_ids[-1])
+    order = np.argsort(np.concatenate(side_ids))
+    return sides[0].parse(pa.chunked_array([chunk for column in columns for chunk in column.chunks], columns[0].type).take(pa.array(order)))
 
 
 def _encode_sources(texts: pa.Table, source: RescoredSide, ids: Ids) -> tuple[Ints, TokenVectors]:
-    """Return the row of each source (n,) among the texts, and the tokens of these."""
+    """Return the row of each source (n,) among those that were sent, and the tokens of these."""
     text_ids = texts["id"].to_numpy()
     order = np.argsort(text_ids)
     rows = order[np.searchsorted(text_ids[order], ids)]
-    return rows, source.token_vectors(texts["text"].to_pylist())
+    return rows, source.parse(texts["read"])
 
 
 def late_scores(columns: dict[str, Any], k: int) -> LateScores | None:

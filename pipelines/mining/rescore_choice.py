@@ -8,7 +8,7 @@ from typing import Any
 from miner import encoders
 from miner.config.choices import AUTO, LATE, NONE, RescoreName, default_candidates
 from miner.config.commands import EncoderSettings, RescoreSettings
-from miner.encoders.base import TokenEncoder
+from miner.encoders import mining_profile
 from miner.encoders.layer_tokens import LayerTokens, choose_rescoring_encoder
 from miner.errors import ConfigError, MinerError, ModelError
 from miner.io import stages
@@ -24,16 +24,23 @@ class Rescoring:
 
     candidates: int  # neighbours on each side that are candidates
     token_layer: int | None  # of a transformer
+    token_dim: int | None = None  # of the projected tokens of a transformer
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> "Rescoring | None":
         """Read the settings of a stage of candidates; None if these were not rescored."""
-        return cls(config["rescore_candidates"], config.get("token_layer")) if config.get("rescore") == LATE else None
+        if config.get("rescore") != LATE:
+            return None
+        return cls(config["rescore_candidates"], config.get("token_layer"), config.get("token_dim"))
 
     def figures(self) -> dict[str, Any]:
         """Return the settings for manifests."""
-        layer = {} if self.token_layer is None else {"token_layer": self.token_layer}
-        return {"rescore": LATE, "rescore_candidates": self.candidates, **layer}
+        form = {} if self.token_layer is None else {"token_layer": self.token_layer, "token_dim": self.token_dim}
+        return {"rescore": LATE, "rescore_candidates": self.candidates, **form}
+
+    def are_stored(self, corpora: Sequence[Corpus]) -> bool:
+        """Return whether corpora store the tokens that rescore."""
+        return all(corpus.tokens is not None and corpus.tokens == (self.token_layer, self.token_dim) for corpus in corpora)
 
     def num_neighbours(self, k: int) -> int:
         """Return the neighbours to search, of which the first k give the means."""
@@ -62,19 +69,19 @@ def choose(
     if settings.rescore != AUTO and previous not in (None, settings.rescore):
         raise ConfigError(f"{folders[1]}: computed with --rescore {previous}, now {settings.rescore}; choose another --output")
     layer = recorded.token_layer if recorded is not None and settings.rescore == AUTO else settings.token_layer
-    encoders_of_tokens = _find_token_encoders(LATE if previous == LATE else settings.rescore, layer, encoder, corpora)
-    if encoders_of_tokens is None:
+    rescore = LATE if previous == LATE else settings.rescore
+    form = _find_stored(rescore, layer, encoder, corpora) or _find_form(rescore, layer, encoder, corpora)
+    if form is None:
         return None
     if previous == NONE:
         logger.warning("%s: the candidates there are not rescored; to rescore them, mine into another --output", folders[1])
         return None
-    first = encoders_of_tokens[0]
-    return Rescoring(num_candidates, first.layer if isinstance(first, LayerTokens) else None)
+    return Rescoring(num_candidates, *form)
 
 
 def is_planned(settings: RescoreSettings, encoder: str) -> bool:
     """Return whether new candidates will be rescored, if the encoder embeds the corpora. It is not loaded."""
-    return settings.rescore == LATE or (settings.rescore == AUTO and _is_static(encoder))
+    return settings.rescore == LATE or (settings.rescore == AUTO and _rescores(encoder))
 
 
 def num_neighbours(settings: RescoreSettings, k: int, encoder: str, sizes: Iterable[int]) -> int:
@@ -105,6 +112,15 @@ def find_encoder(encoder: EncoderSettings, corpora: Sequence[Corpus], only_stati
     )
 
 
+def _rescores(encoder: str) -> bool:
+    """Return whether an encoder rescores with `auto`, as far as its folder says so."""
+    try:
+        is_object = encoders.find_kind(encoder) == encoders.OBJECT
+        return is_object or mining_profile.read(encoders.find_folder(encoder)).rescoring_pays
+    except ModelError:
+        return False  # missing: corpora that are embedded need none
+
+
 def _is_static(encoder: str) -> bool:
     """Return whether an encoder is static, or in memory. One that is missing is not: corpora that are embedded need none."""
     try:
@@ -113,15 +129,28 @@ def _is_static(encoder: str) -> bool:
         return False
 
 
-def _find_token_encoders(
-    rescore: RescoreName, layer: int | None, settings: EncoderSettings, corpora: Sequence[Corpus]
-) -> list[TokenEncoder] | None:
-    """Return the encoders of the tokens of both sides, None if they do not rescore; with `auto`, transformers do not and are not loaded.
+Form = tuple[int | None, int | None]  # layer and dimensions of the tokens of a transformer; None for those of another encoder
+
+
+def _find_stored(rescore: RescoreName, layer: int | None, settings: EncoderSettings, corpora: Sequence[Corpus]) -> Form | None:
+    """Return the form of the tokens that all corpora store; None if they do not, or are not to be rescored."""
+    forms = {corpus.tokens for corpus in corpora}
+    if rescore == NONE or len(forms) > 1 or (form := forms.pop()) is None or layer not in (None, form[0]):
+        return None
+    pays = rescore == LATE or embed.find_profile(settings, corpora[0].fingerprint).rescoring_pays
+    return form if pays else None
+
+
+def _find_form(rescore: RescoreName, layer: int | None, settings: EncoderSettings, corpora: Sequence[Corpus]) -> Form | None:
+    """Return the form of tokens that are encoded again, None for no rescoring: with `auto`, those of transformers are not.
 
     Raises ConfigError with `late`, if a side has no token vectors, or no such layer.
     """
     is_auto, fingerprint = rescore == AUTO, corpora[0].fingerprint
-    if rescore == NONE or (is_auto and not fingerprint.startswith(f"{encoders.STATIC}-") and not encoders.is_offered(settings.encoder)):
+    is_static = fingerprint.startswith(f"{encoders.STATIC}-") or (
+        encoders.is_offered(settings.encoder) and encoders.find_kind(settings.encoder) == encoders.OBJECT
+    )
+    if rescore == NONE or (is_auto and not is_static):
         return None
     try:
         own_encoder = find_encoder(settings, corpora, only_static=is_auto)
@@ -130,15 +159,15 @@ def _find_token_encoders(
             raise
         logger.warning("candidates are not rescored: %s, or --rescore none", error)
         return None
-    token_encoders = list[TokenEncoder]()
+    form: Form | None = None
     for corpus in corpora:
         own_side = embed.load_once(own_encoder.model_copy(update={"side": corpus.side}), corpus.fingerprint)
         token_encoder = choose_rescoring_encoder(own_side, layer, rescore, f"the encoder {own_encoder.encoder}")
         if token_encoder is None:
             return None
-        token_encoders.append(token_encoder)
+        form = None, None
         if isinstance(token_encoder, LayerTokens):
-            layer = token_encoder.layer  # both sides have the same
+            layer, _ = form = token_encoder.form.layer, token_encoder.form.dim  # both sides have the same
     if settings.encoder not in (own_encoder.encoder, EncoderSettings().encoder):
         logger.warning("%s was embedded by %s, which rescores, not by %s", corpora[0].folder, own_encoder.encoder, settings.encoder)
-    return token_encoders
+    return form

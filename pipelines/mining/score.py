@@ -18,7 +18,7 @@ import numpy as np
 
 from miner import languages
 from miner.arrays import Floats, Ids
-from miner.config.commands import EmbedConfig, EncoderSettings, ScoreConfig, TextSettings
+from miner.config.commands import EmbedConfig, EncoderSettings, ScoreConfig, TextSettings, TokenSettings
 from miner.encoders import choose_side, mining_profile
 from miner.errors import ConfigError
 from miner.filters import language
@@ -176,6 +176,7 @@ class _Embedding:
         side, lang = ("source", self.config.source_lang) if name.endswith("source") else ("target", self.config.target_lang)
         embed_settings = {**dict(settings), **dict(choose_side(self.config, lang, default=side))}
         embed_settings |= {"sentence_filters": self.config.sentence_filters, "lang_id_model": self.config.lang_id_model}
+        embed_settings |= dict(self.config.part(TokenSettings))
         result = embed.run(EmbedConfig(inputs=(text,), output=output, lang=lang, replace=True, **embed_settings), self.options)
         for stage, seconds in result.seconds.items():
             self.seconds[stage] += seconds
@@ -247,7 +248,8 @@ class _Search:
 def _late_means(side: RescoredSide, others: Sequence[RescoredSide], ids: Ids, neighbours: Neighbours, k: int) -> list[NeighbourMeans]:
     """Rescore the neighbours (n, c) of sentences (n,), and return the means of the k largest of each."""
     means = []
-    step = RESCORED_SENTENCES if side.token_layer is None else max(1, len(ids))  # a transformer encodes each sentence of a shard once
+    is_fast = side.token_layer is None or side.is_stored
+    step = RESCORED_SENTENCES if is_fast else max(1, len(ids))  # a transformer encodes each sentence of a shard once
     for start in range(0, len(ids), step):
         rows = np.arange(start, min(start + step, len(ids)))
         block = neighbours.take(rows)
@@ -281,8 +283,12 @@ def _score(
     scores = margins(margin, similarities, source.means.of(source_ids), target.means.of(target_ids))
     if source.rescored is None or target.rescored is None:
         return similarities, scores
-    rows, tokens = np.arange(len(source_ids)), (source.rescored.token_vectors(source_texts), target.rescored.token_vectors(target_texts))
-    late = score_pairs(*tokens, rows, rows, source.rescored.device())
+    source_tokens, target_tokens = (
+        side.tokens_of(ids) if side.is_stored else side.token_vectors(texts)
+        for side, ids, texts in ((source.rescored, source_ids, source_texts), (target.rescored, target_ids, target_texts))
+    )
+    rows = np.arange(len(source_ids))
+    late = score_pairs(source_tokens, target_tokens, rows, rows, source.rescored.device())
     return similarities, blend(scores, margins(margin, late, source.late_means.of(source_ids), target.late_means.of(target_ids)))
 
 

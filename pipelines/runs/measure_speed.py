@@ -13,11 +13,13 @@ import pyarrow.compute as pc
 import torch
 
 from miner.arrays import Vectors
-from miner.config.commands import EmbedConfig, EncoderSettings, SentenceFilters, SentenceSettings
+from miner.config.commands import EmbedConfig, EncoderSettings, SentenceFilters, SentenceSettings, TokenSettings
 from miner.config.runs import RunConfig
 from miner.devices import CPU, available_cores, choose_device, device_type
-from miner.encoders import Encoder, choose_side, load_encoder
+from miner.encoders import PAIR, TRANSFORMER, Encoder, choose_side, find_kind, load_encoder
 from miner.encoders.base import EstimatesOperations
+from miner.encoders.layer_tokens import choose_form
+from miner.encoders.transformer import TransformerEncoder
 from miner.errors import DataError
 from miner.io.corpus import open_corpus
 from miner.io.stages import EMBEDDINGS, SENTENCES
@@ -29,6 +31,7 @@ from miner.search.neighbours import VectorBlock
 from miner.search.precision import fastest_precision
 from pipelines.beam.runner import claim_output, run_pipeline
 from pipelines.corpus import embed, ingest
+from pipelines.mining import rescore_choice
 
 MIN_SEARCH_ROWS = 2048  # vectors of either side that are compared first
 COST_MODEL_DIM = 256  # dimension at which `miner.search.cost_model` was measured; times are not exactly proportional to it
@@ -38,6 +41,8 @@ SMALL_RUN_DIVISOR = 4  # the small run has this many times fewer sentences: the 
 DEFAULT_START_SECONDS = 0.5  # start of a stage, where nothing is embedded
 GPU_BLOCK_ROWS = 300_000  # a GPU searches whole shards: that many sentences are in 32 MB of text
 SEED = 3
+TOKENIZED_TEXTS = 4096  # of a corpus, whose tokens are counted
+TOKEN_ROW_BYTES = 12  # of the stored tokens of a sentence: its id, and their length
 UNFILTERED = {"sentence_filters": SentenceFilters.none(), "collapse": False}
 
 Inputs = ParamSpec("Inputs")
@@ -112,6 +117,18 @@ def measure_kept_share(texts: Sequence[str], lang: str, config: RunConfig) -> fl
     return float(counts["kept"] / counts["lines"])
 
 
+def measure_token_bytes(texts: Sequence[str], lang: str, config: RunConfig) -> float:
+    """Return the mean bytes of the tokens of a sentence that embedding stores; 0 without rescoring, and if not by a transformer."""
+    if not rescore_choice.is_planned(config, config.encoder) or find_kind(config.encoder) not in (TRANSFORMER, PAIR):
+        return 0.0
+    encoder = embed.load_once(choose_side(config, lang, default="source"))
+    if not isinstance(encoder, TransformerEncoder):
+        return 0.0
+    tokens = encoder.count_tokens(texts[:TOKENIZED_TEXTS])
+    dim = choose_form(encoder.folder, encoder.num_layers, encoder.width, config.token_layer).dim
+    return float(tokens.mean()) * dim + TOKEN_ROW_BYTES
+
+
 def calibrate_search(vectors: Vectors, config: RunConfig, probe: ProbeSettings = DEFAULT_PROBE) -> Calibration:
     """Measure search alone, where nothing is left to embed, by comparing vectors (n, dim) of a corpus."""
     start, dim = time.perf_counter(), vectors.shape[1]
@@ -144,7 +161,7 @@ def _embed_config(texts: Sequence[str], lang: str, config: RunConfig, output: st
     """Write texts to a file, and return the settings that embed it."""
     path = Path(f"{output}.txt")
     path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
-    settings = {name: value for part in (EncoderSettings, SentenceSettings) for name, value in config.part(part)}
+    settings = {name: value for part in (EncoderSettings, SentenceSettings, TokenSettings) for name, value in config.part(part)}
     return EmbedConfig(inputs=(str(path),), output=output, lang=lang, max_chars=config.max_chars, **settings)
 
 

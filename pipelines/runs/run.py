@@ -25,6 +25,7 @@ from miner.config.commands import (
     SentenceSettings,
     TextSettings,
     ThresholdSettings,
+    TokenSettings,
 )
 from miner.config.messages import TOP_LEVEL, name_keys
 from miner.config.runs import RunConfig
@@ -178,7 +179,7 @@ class _RunTasks:
         readers.expand(files)  # raises DataError if a file is missing
         lang = name if corpus_settings.lang is None else corpus_settings.lang
         self.folders[name] = storage.join(self.config.output, CORPORA, name)
-        parts = (TextSettings, EncoderSettings, SentenceSettings, OutputSettings)
+        parts = (TextSettings, EncoderSettings, SentenceSettings, OutputSettings, TokenSettings)
         settings = {field: value for part in parts for field, value in self.config.part(part)}
         settings["text_column"] = corpus_settings.text_column or settings["text_column"]
         try:

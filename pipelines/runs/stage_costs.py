@@ -52,6 +52,7 @@ class CorpusSize:
     reason: str = ""  # how the number of sentences was determined
     lines: float = 0.0  # lines to read
     files: int = 0  # files to read; the number of shards where the size comes from plan.sentences; 0 where the corpus is embedded
+    token_bytes: float = 0.0  # mean bytes of the stored tokens of a sentence
 
     @property
     def shard_sentences(self) -> float:
@@ -209,10 +210,10 @@ def reading_need(corpus: CorpusSize) -> ResourceNeed:
 
 
 def embedding_need(corpus: CorpusSize) -> ResourceNeed:
-    """Sentences -> embeddings. Texts and vectors of two row groups are in memory, one of which is being written."""
+    """Sentences -> embeddings and stored tokens. Two row groups are in memory, one of which is being written."""
     rows = 2 * min(DEFAULT_SIZES.row_group_rows, corpus.shard_sentences)
-    data = rows * (corpus.text_bytes + (4 + 2) * corpus.dim)
-    return ResourceNeed(_process(data), corpus.sentences * (cost_model.ID_BYTES + 2 * corpus.dim))
+    data = rows * (corpus.text_bytes + (4 + 2) * corpus.dim + 2 * corpus.token_bytes)
+    return ResourceNeed(_process(data), corpus.sentences * (cost_model.ID_BYTES + 2 * corpus.dim + corpus.token_bytes))
 
 
 def indexing_need(corpus: CorpusSize, factory: str) -> ResourceNeed:
@@ -260,13 +261,14 @@ def faiss_search_need(source: CorpusSize, target: CorpusSize, k: int, factories:
 def rescoring_need(source: CorpusSize, target: CorpusSize, k: int) -> ResourceNeed:
     """Candidates -> late interaction: texts and tokens of a range of targets and of the sources of its candidates, and these candidates.
 
-    A text is on disk once for each range of targets that has one of its candidates.
+    A text, or its stored tokens, are on disk once for each range of targets that has one of its candidates.
     """
-    text_bytes = source.text_bytes + target.text_bytes
+    text_bytes = sum(side.token_bytes or side.text_bytes for side in (source, target))
     sources = min(source.sentences, 2 * k * target.shard_sentences)
     candidates = 2 * k * target.shard_sentences
     data = RESCORED_TEXT_COPIES * (target.shard_sentences + sources) * text_bytes / 2 + candidates * RESCORED_CANDIDATE_BYTES
-    return ResourceNeed(_process(data), 0.0, source.sentences * source.text_bytes * min(target.shards, 2 * k))
+    sent_bytes = source.token_bytes or source.text_bytes
+    return ResourceNeed(_process(data), 0.0, source.sentences * sent_bytes * min(target.shards, 2 * k))
 
 
 def mining_need(source: CorpusSize, target: CorpusSize, k: int) -> ResourceNeed:

@@ -12,7 +12,20 @@ from typing import Any
 
 from miner.errors import DataError, MinerError, StorageError
 from miner.io import checksums, lock, records, stages, storage, table_files
-from miner.io.stages import CANDIDATES, EMBEDDINGS, INDEX, MANIFEST, MARKERS, MINE, NEIGHBOURS, SENTENCES, Manifest, Shard, stage_folder
+from miner.io.stages import (
+    CANDIDATES,
+    EMBEDDINGS,
+    INDEX,
+    MANIFEST,
+    MARKERS,
+    MINE,
+    NEIGHBOURS,
+    SENTENCES,
+    TOKENS,
+    Manifest,
+    Shard,
+    stage_folder,
+)
 from miner.progress import Progress, report_progress
 from pipelines.corpus.increments import IncrementsRecord
 from pipelines.corpus.ingest import INCREMENTS
@@ -134,7 +147,7 @@ def _read_manifest(folder: str, files: set[str]) -> Manifest | OutputFault:
 
 def _stage_faults(folder: str, files: set[str], manifest: Manifest) -> Iterator[OutputFault]:
     """Check the shards of a stage, its other files and its inputs; nothing else where its vectors are of another encoder."""
-    if manifest.stage == EMBEDDINGS and (fault := _encoder_fault(folder, files, manifest)) is not None:
+    if manifest.stage in (EMBEDDINGS, TOKENS) and (fault := _encoder_fault(folder, files, manifest)) is not None:
         yield fault
         return
     for shard in manifest.shards:
@@ -150,7 +163,7 @@ def _stage_faults(folder: str, files: set[str], manifest: Manifest) -> Iterator[
 
 
 def _encoder_fault(folder: str, files: set[str], manifest: Manifest) -> OutputFault | None:
-    """Return a fault if the manifest of embeddings names another encoder than the vectors."""
+    """Return a fault if the manifest of embeddings or tokens names another encoder than the vectors."""
     fingerprint = manifest.config.get("fingerprint")
     for name in sorted(name for name in files if name.startswith("part-")):
         try:
@@ -200,7 +213,7 @@ def _input_faults(folder: str, manifest: Manifest) -> Iterator[OutputFault]:
         if manifest.stage == SENTENCES:
             for uri in find_changes(manifest).edited:
                 yield OutputFault(uri, f"changed since it was read into {folder}", RUN_AGAIN)
-        elif manifest.stage == EMBEDDINGS:
+        elif manifest.stage in (EMBEDDINGS, TOKENS):
             yield from _compare_inputs(folder, manifest.inputs, _checksums(storage.join(parent, SENTENCES)), SENTENCES)
         elif manifest.stage == CANDIDATES and manifest.details:
             neighbours = storage.join(parent, NEIGHBOURS)

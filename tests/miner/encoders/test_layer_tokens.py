@@ -89,7 +89,7 @@ def test_tokens_of_the_prompt_are_left_out(folder: Path) -> None:
 
 def test_the_default_layer_is_at_two_thirds_and_a_missing_one_is_an_error(folder: Path) -> None:
     encoder = load(folder)
-    assert LayerTokens(encoder).layer == 3  # of 4
+    assert LayerTokens(encoder).form.layer == 3  # of 4
     with pytest.raises(ConfigError, match=r"--token-layer 5: .* has layers 0 to 4; choose one of them"):
         choose_token_encoder(encoder, 5)
 

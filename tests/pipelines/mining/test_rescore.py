@@ -250,11 +250,11 @@ def late_by_loops(output: Path, encoders: dict[str, TransformerEncoder], layer: 
     return expected
 
 
-def test_a_transformer_rescores_if_asked(number_texts: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_transformer_rescores_by_a_layer(number_texts: tuple[Path, Path], tmp_path: Path) -> None:
     folder = tiny.save_transformer(tmp_path / "model")
     options = ("--encoder", folder, "--pooling", "mean")
-    output_of("mine", *number_texts, *options, "--output", tmp_path / "auto")
-    assert list(read_candidates(tmp_path / "auto")) == CANDIDATES.names
+    output_of("mine", *number_texts, *options, "--output", tmp_path / "none", "--rescore", "none")
+    assert list(read_candidates(tmp_path / "none")) == CANDIDATES.names
     output_of("mine", *number_texts, *options, "--output", tmp_path / "late", "--rescore", "late")
     assert json.loads((tmp_path / "late/candidates/manifest.json").read_text())["config"]["token_layer"] == 2  # of 3
     encoder = transformer.load(str(folder), EncoderSettings(pooling="mean", device="cpu"))
