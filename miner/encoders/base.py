@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from miner.arrays import Floats32
 from miner.errors import ConfigError, DataError
+from miner.languages import UNDETERMINED
 
 if TYPE_CHECKING:
     import torch
@@ -54,6 +55,20 @@ class EncodeCounts(threading.local):
 
     tokens = 0
     truncated_texts = 0
+
+
+@runtime_checkable
+class LanguageEncoder(Protocol):
+    """An encoder that may need the language of texts, which it states in a tag beside each."""
+
+    def in_language(self, lang: str) -> Encoder:
+        """Return the encoder of texts of a language, itself if it needs none; raise ConfigError for one that it does not know."""
+        ...
+
+
+def in_language(encoder: Encoder, lang: str | None) -> Encoder:
+    """Return the encoder of texts of a language; raise ConfigError where the encoder needs one that it does not know."""
+    return encoder.in_language(lang or UNDETERMINED) if isinstance(encoder, LanguageEncoder) else encoder
 
 
 @runtime_checkable

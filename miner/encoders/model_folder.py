@@ -20,6 +20,7 @@ from miner.io import checksums, storage
 
 MODULES = "modules.json"
 CONFIG = "config.json"
+M2M100_ENCODER = "M2M100Encoder"  # architecture of SONAR's text encoder, which averages its last layer
 
 TANH = "torch.nn.modules.activation.Tanh"  # default activation of a Dense layer
 
@@ -68,7 +69,13 @@ def read_recipe(folder: Path) -> ModelRecipe:
         return _read_modules(folder)
     if not (folder / CONFIG).exists():
         raise ModelError(f"{folder}: neither {MODULES} nor {CONFIG}, so not an encoder; check the path")
-    return ModelRecipe(folder)
+    return ModelRecipe(folder, pooling=("mean",) if has_architecture(folder, M2M100_ENCODER) else ())
+
+
+def has_architecture(folder: Path, name: str) -> bool:
+    """Return whether the config of a transformer names a class as that of its weights."""
+    config = read_json(folder / CONFIG)
+    return isinstance(config, dict) and name in (config.get("architectures") or ())
 
 
 def _read_modules(folder: Path) -> ModelRecipe:

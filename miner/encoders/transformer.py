@@ -7,6 +7,7 @@ batch; where there are enough of them, a batch has texts of one length. On a CPU
 
 from __future__ import annotations
 
+import copy
 import inspect
 import logging
 import threading
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from miner import languages
 from miner.arrays import Bools, Floats32, Int8s, Ints
 from miner.config.choices import AUTO, FLOAT32
 from miner.config.commands import EncoderSettings
@@ -188,6 +190,23 @@ class TransformerEncoder:
                 if encoded:  # downloaded together: a GPU works on one batch while the next is prepared
                     vectors[window[np.concatenate(batches)]] = self._download(torch.cat(encoded))
         return vectors
+
+    def in_language(self, lang: str) -> TransformerEncoder:
+        """Return the encoder of texts of a language: this one, or one with the same weights whose tokenizer adds the tag of the language.
+
+        Raise ConfigError where the tokenizer has tags, and none for the language.
+        """
+        tags = parts.language_tags(self._tokenizer)
+        if not tags:
+            return self
+        code = languages.canonical(lang)
+        if code not in tags:
+            problem = "needs the language of texts" if code == languages.UNDETERMINED else f"has no tag for the language {code}"
+            raise ConfigError(f"{self.folder}: {problem}; give another code with --lang, --source-lang or --target-lang")
+        encoder = copy.copy(self)
+        encoder._tokenizer = copy.deepcopy(self._tokenizer)
+        encoder._tokenizer.src_lang = tags[code]
+        return encoder
 
     def _tokenized_windows(self, texts: Sequence[str], rows: Ints) -> Iterator[tuple[Ints, TokenizedTexts]]:
         """Yield some rows (n,) of texts at a time, with their tokens."""

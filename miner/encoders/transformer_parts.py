@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from miner import languages
 from miner.config.choices import AUTO, BFLOAT16, FLOAT32, INT8
-from miner.encoders.model_folder import CONFIG, TANH, DenseLayer, ModelRecipe, read_json, weight_files
+from miner.encoders.model_folder import CONFIG, M2M100_ENCODER, TANH, DenseLayer, ModelRecipe, has_architecture, read_json, weight_files
 from miner.errors import ConfigError, MinerError, ModelError, first_line
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ MAX_LAYERS = 1000
 MAX_LABELS = 100_000  # transformers makes a name for each
 MIN_LIMIT = 1 << 20  # of the widths that are refused: larger than those of any model whose weights have that many bytes
 LAYER_WEIGHT = re.compile(r"(?:\w+\.)*?(?:layer|layers|block|h)\.(\d+)\.")  # the name of a weight of a layer, with its number
+LANGUAGE_TAG = re.compile(r"[a-z]{3}_[A-Z][a-z]{3}")  # of NLLB and SONAR
 NO_TOKENIZER = "instantiate the backend tokenizer"  # of the error of transformers
 # By these texts, `auto` compares bfloat16 with float32 on a CPU.
 PROBE_TEXTS = (
@@ -115,11 +117,9 @@ def load_model(folder: Path) -> Any:
 
 def load_whole_model(folder: Path) -> Any:
     """Load the transformer, an encoder-decoder with its decoder, ready for inference; the weights of a decoder may be missing."""
-    import transformers
-
     _check_sizes(folder)
     with model_errors(folder):
-        model, report = transformers.AutoModel.from_pretrained(str(folder), trust_remote_code=False, output_loading_info=True)
+        model, report = model_class(folder).from_pretrained(str(folder), trust_remote_code=False, output_loading_info=True)
     unused_prefixes = ("pooler.", "decoder.")
     num_layers = getattr(encoder_of(model).config, "num_hidden_layers", 0)
     if any(int(match[1]) >= num_layers for key in report["unexpected_keys"] if (match := LAYER_WEIGHT.match(key))):
@@ -130,6 +130,14 @@ def load_whole_model(folder: Path) -> Any:
     return model.eval()
 
 
+def model_class(folder: Path) -> Any:
+    """Return the class that loads the transformer: `AutoModel` would look for a decoder in the weights of an encoder of M2M-100."""
+    import transformers
+    from transformers.models.m2m_100 import modeling_m2m_100
+
+    return modeling_m2m_100.M2M100Encoder if has_architecture(folder, M2M100_ENCODER) else transformers.AutoModel
+
+
 def build_skeleton(folder: Path) -> Any:
     """Build the model of `load_model` without weights, from which its sizes can be read."""
     import torch
@@ -138,11 +146,15 @@ def build_skeleton(folder: Path) -> Any:
     _check_sizes(folder)
     with model_errors(folder), torch.device("meta"):
         config = transformers.AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
+        if has_architecture(folder, M2M100_ENCODER):
+            return model_class(folder)(config)
         return encoder_of(transformers.AutoModel.from_config(config, trust_remote_code=False))
 
 
 def encoder_of(model: Any) -> Any:
     """Return the encoder of an encoder-decoder, any other model as it is."""
+    if type(model).__name__ == M2M100_ENCODER:
+        return model
     return model.get_encoder() if model.config.is_encoder_decoder or hasattr(model, "decoder") else model
 
 
@@ -169,6 +181,17 @@ def load_tokenizer(recipe: ModelRecipe) -> Any:
             raise ModelError(f"{recipe.folder}: has no files of a tokenizer; download the model again") from error
         raise
     return tokenizer
+
+
+def language_tags(tokenizer: Any) -> dict[str, str]:
+    """Return the tags with which a tokenizer marks the language of a text, by canonical code, without script where one tag has it."""
+    if not hasattr(tokenizer, "src_lang"):
+        return {}
+    tags = [token for token in tokenizer.all_special_tokens if LANGUAGE_TAG.fullmatch(token)]
+    by_code = {languages.canonical(tag): tag for tag in reversed(tags)}  # the first of two tags with one code
+    names = [code.partition("_")[0] for code in by_code]
+    without_script = {name: tag for name, tag in zip(names, by_code.values(), strict=True) if names.count(name) == 1}
+    return without_script | by_code
 
 
 def _prepend_lowercase(tokenizer: Any) -> None:

@@ -13,6 +13,7 @@ from miner.arrays import Floats
 from miner.config.choices import default_candidates
 from miner.config.datasets import DatasetFiles
 from miner.encoders import Encoder
+from miner.encoders.base import in_language
 from miner.encoders.layer_tokens import choose_rescoring_encoder
 from miner.encoders.pair import SOURCE, TARGET, PairEncoder
 from miner.encoders.token_vectors import TokenVectors
@@ -110,17 +111,19 @@ def one_side(encoder: Encoder, side: str) -> Encoder:
     return encoder.side(side) if isinstance(encoder, PairEncoder) else encoder
 
 
+def part_encoder(encoder: Encoder, part: TextPart) -> Encoder:
+    """Return the encoder of texts of a side and a language. Raise ConfigError where the encoder needs one that is not known."""
+    side = encoder.side(encoder.pair.choose_side(part.lang, part.side)) if isinstance(encoder, PairEncoder) else encoder
+    return in_language(side, part.lang)
+
+
 def encode_parts(encoder: Encoder, parts: Sequence[TextPart], dtype: type[np.floating[Any]] = np.float16) -> list[npt.NDArray[Any]]:
-    """Return the vectors (n, dim) of each part; texts of one side are encoded together. Raise ConfigError where a side is not known."""
-    if isinstance(encoder, PairEncoder):
-        sides = [encoder.pair.choose_side(part.lang, part.side) for part in parts]
-        encoders: dict[str, Encoder] = {side: encoder.side(side) for side in sides}
-    else:
-        sides, encoders = [""] * len(parts), {"": encoder}
+    """Return the vectors (n, dim) of each part; those of one side and tag are encoded together. Raise what `part_encoder` raises."""
+    encoders = [part_encoder(encoder, part) for part in parts]
     vectors: list[npt.NDArray[Any]] = [np.zeros((0, encoder.dim), dtype=dtype)] * len(parts)
-    for side, side_encoder in encoders.items():
-        numbers = [number for number, part_side in enumerate(sides) if part_side == side]
-        rows = encode(side_encoder, [text for number in numbers for text in parts[number].texts], dtype)
+    for own_encoder in {id(each): each for each in encoders}.values():
+        numbers = [number for number, each in enumerate(encoders) if each is own_encoder]
+        rows = encode(own_encoder, [text for number in numbers for text in parts[number].texts], dtype)
         bounds = np.cumsum([len(parts[number].texts) for number in numbers])[:-1]
         for number, part_rows in zip(numbers, np.split(rows, bounds), strict=True):
             vectors[number] = part_rows
@@ -131,8 +134,7 @@ def encode_tokens(encoder: Encoder, source: TextPart, target: TextPart, task: Re
     """Return the tokens of both sides, None if the task does not rescore. Raise ConfigError if it has to, and the encoder cannot."""
     sides: list[TokenVectors] = []
     for part in (source, target):
-        side = encoder.side(encoder.pair.choose_side(part.lang, part.side)) if isinstance(encoder, PairEncoder) else encoder
-        token_encoder = choose_rescoring_encoder(side, task.token_layer, task.rescore)
+        token_encoder = choose_rescoring_encoder(part_encoder(encoder, part), task.token_layer, task.rescore)
         if token_encoder is None:
             return None
         sides.append(token_encoder.token_vectors(part.texts))

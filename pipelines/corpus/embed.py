@@ -34,7 +34,7 @@ from miner.encoders import (
     mining_profile,
     with_recorded_dtype,
 )
-from miner.encoders.base import CountsTokens, Preloads
+from miner.encoders.base import CountsTokens, Preloads, in_language
 from miner.encoders.checked import encode_checked, to_float16
 from miner.encoders.layer_tokens import LayerTokens, TokenForm, choose_form, choose_token_encoder
 from miner.encoders.token_vectors import TextTokens
@@ -109,6 +109,8 @@ def pipeline(
     settings = with_recorded_dtype(choose_side(config, lang), [recorded_fingerprint(config.output)])
     encoder = identify_encoder(settings, options)
     settings = with_recorded_dtype(settings, [encoder.fingerprint])  # workers take the data type of the driver
+    if not isinstance(encoder, EncoderIdentity):
+        in_language(encoder, lang)  # a language that it does not know is an error before the inputs are read
     if warns:
         mining_profile.warn_of_languages(find_profile(settings, encoder.fingerprint), [lang])
     if isinstance(encoder, Preloads) and not storage.exists(storage.join(config.output, EMBEDDINGS_MANIFEST)):
@@ -123,12 +125,12 @@ def pipeline(
     stage = _stage(config.output, lang, settings, encoder, {shard.name: shard.checksum for shard in sentences.shards})
     keys = {shard.name: stage.key({shard.name: shard.checksum}) for shard in sentences.shards}
     tokens = None if form is None else _token_stage(config.output, settings, encoder.fingerprint, form, stage.inputs)
-    task = EmbedTask(config.output, settings, encoder.fingerprint, sentences.shards, tokens)
+    task = EmbedTask(config.output, settings, encoder.fingerprint, lang, sentences.shards, tokens)
     details = {"encoder": absolute_name(config.encoder)}
     embeddings = yield from run_stage(stage, keys, task, lambda _: details, skip_failed=not config.strict)
     if tokens is not None:  # those that are missing or damaged are encoded again
         token_keys = {shard.name: _token_key(tokens, shard.name) for shard in embeddings.shards}
-        task = EmbedTask(config.output, settings, encoder.fingerprint, sentences.shards, tokens, only_tokens=True)
+        task = EmbedTask(config.output, settings, encoder.fingerprint, lang, sentences.shards, tokens, only_tokens=True)
         yield from run_stage(tokens, token_keys, task)
     times.append(time.perf_counter())
     seconds = dict(zip(("encoder", stages.SENTENCES, stages.EMBEDDINGS), np.diff(times).round(3).tolist(), strict=True))
@@ -223,6 +225,7 @@ class EmbedTask(ShardTask):
         output: str,
         settings: EncoderSettings,
         fingerprint: str,
+        lang: str,
         shards: Sequence[Shard],
         tokens: Stage | None = None,
         only_tokens: bool = False,
@@ -233,14 +236,14 @@ class EmbedTask(ShardTask):
         self.label = posixpath.basename(output.rstrip("/"))
         self.rows = {shard.name: shard.rows for shard in shards}
         self.settings = settings
-        self.fingerprint = fingerprint
+        self.fingerprint, self.lang = fingerprint, lang
         self.uses_accelerator = uses_accelerator(settings)
 
     def work(self, names: Sequence[str]) -> Mapping[str, int]:
         return {name: self.rows[name] for name in names}
 
     def setup(self) -> None:
-        self.encoder = load_once(self.settings, self.fingerprint)
+        self.encoder = in_language(load_once(self.settings, self.fingerprint), self.lang)
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
         uri = storage.join(self.output, stages.SENTENCES, name)

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from miner.arrays import Ids, Ints, mark_run_starts
 from miner.config.commands import EncoderSettings
 from miner.devices import choose_device
+from miner.encoders.base import in_language
 from miner.encoders.layer_tokens import choose_token_encoder
 from miner.encoders.token_vectors import TextTokens, TokenVectors
 from miner.errors import MinerError
@@ -71,7 +72,9 @@ class RescoredSide:
         return TextTokens.from_arrow(column, self.corpus.tokens[1]).to_token_vectors()
 
     def token_vectors(self, texts: list[str]) -> TokenVectors:
-        encoder = choose_token_encoder(embed.load_once(self.encoder, self.corpus.fingerprint), self.token_layer)
+        encoder = choose_token_encoder(
+            in_language(embed.load_once(self.encoder, self.corpus.fingerprint), self.corpus.lang), self.token_layer
+        )
         assert encoder is not None, "`rescore_choice.choose` comes first"
         return encoder.token_vectors(texts)
 

@@ -17,7 +17,7 @@ from miner.config.commands import EmbedConfig, EncoderSettings, SentenceFilters,
 from miner.config.runs import RunConfig
 from miner.devices import CPU, available_cores, choose_device, device_type
 from miner.encoders import PAIR, TRANSFORMER, Encoder, choose_side, find_kind, load_encoder
-from miner.encoders.base import EstimatesOperations
+from miner.encoders.base import EstimatesOperations, in_language
 from miner.encoders.layer_tokens import choose_form
 from miner.encoders.transformer import TransformerEncoder
 from miner.errors import DataError
@@ -77,7 +77,7 @@ def calibrate(texts: Sequence[str], lang: str, config: RunConfig, probe: ProbeSe
     """
     start = time.perf_counter()
     config = config.model_copy(update={"side": choose_side(config, lang, default="source").side})
-    encoder = load_encoder(config.encoder, config.part(EncoderSettings))
+    encoder = in_language(load_encoder(config.encoder, config.part(EncoderSettings)), lang)
     sentences_per_second = _measure_encoding(encoder, texts, probe.embed_seconds)
     num_texts = min(len(texts), max(WARMUP_SENTENCES, int(probe.embed_seconds * sentences_per_second)))
     with tempfile.TemporaryDirectory(prefix="miner-") as folder:

@@ -109,7 +109,7 @@ def test_tasks_know_whether_a_gpu_makes_them_faster(toy_encoder: Path, tmp_path:
     transformer = EncoderSettings(encoder=str(tmp_path / "model"), pooling="mean")
     on_cpu, rounded = (transformer.model_copy(update=change) for change in ({"device": "cpu"}, {"dtype": "int8"}))
     encoders = (transformer, on_cpu, rounded, EncoderSettings(encoder=str(toy_encoder)))
-    assert [EmbedTask("out", each, "", ()).uses_accelerator for each in encoders] == [True, False, False, False]
+    assert [EmbedTask("out", each, "", "und", ()).uses_accelerator for each in encoders] == [True, False, False, False]
     no_files, corpus = StepOutput("steps", (), 0, Counter()), Corpus("out", "eng", 8, "", None, None, (), {}, {}, None)
     sides = ([RescoredSide(corpus, {}, each, None)] * 2 for each in encoders)
     tasks = [RescoreTask("out", RescoredEdges(no_files, None), no_files, both, 4) for both in sides]
