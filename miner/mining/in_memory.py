@@ -3,19 +3,28 @@
 import numpy as np
 
 from miner.arrays import Ints, Vectors
+from miner.devices import CPU
 from miner.mining.candidates import Candidates, ScoredPairs, join_neighbours, score
 from miner.mining.late_scores import TokenSides, rescore
 from miner.mining.matching import match, rank
+from miner.search import dense
 from miner.search.neighbours import Neighbours, VectorBlock
 
 
 def search_vectors(source: Vectors, target: Vectors, k: int, device: str = "cpu") -> tuple[Neighbours, Neighbours]:
     """(n, dim), (m, dim) -> the k nearest neighbours of each row, as row numbers, exactly; zero rows have none and are none."""
-    from miner.search.exact import SearchOptions, search_block  # imports torch, which takes seconds
-
     blocks = [VectorBlock(np.flatnonzero(vectors.any(axis=1)), vectors[vectors.any(axis=1)]) for vectors in (source, target)]
-    forward, backward = search_block(blocks[0], blocks[1], k, SearchOptions(device))
+    forward, backward = _search_blocks(blocks[0], blocks[1], k, device)
     return _scatter(forward, blocks[0].ids, len(source)), _scatter(backward, blocks[1].ids, len(target))
+
+
+def _search_blocks(source: VectorBlock, target: VectorBlock, k: int, device: str) -> tuple[Neighbours, Neighbours]:
+    """Search both directions, without torch, which takes seconds to import, where the blocks are small."""
+    if device == CPU and dense.is_small(len(source.ids), len(target.ids), source.vectors.shape[1]):
+        return dense.search_block(source, target, k)
+    from miner.search.exact import SearchOptions, search_block
+
+    return search_block(source, target, k, SearchOptions(device))
 
 
 def find_candidates(source: Vectors, target: Vectors, k: int, tokens: TokenSides | None = None, device: str = "cpu") -> Candidates:

@@ -73,3 +73,17 @@ def test_a_small_run_loads_neither_torch_nor_beam_nor_faiss(mined: Path, toy_enc
     assert loaded == "matplotlib loaded"
     for name in ("bitext.parquet", "bitext.tsv.gz", "manifest.json"):
         assert (tmp_path / "again" / name).read_bytes() == (mined / name).read_bytes()
+
+
+@pytest.mark.parametrize("words", [["score"], ["eval", "retrieval"]])
+def test_scoring_and_evaluating_few_lines_load_neither_torch_nor_beam_nor_faiss(
+    words: list[str], mined: Path, toy_encoder: Path, tmp_path: Path
+) -> None:
+    output = ["--output", str(tmp_path / "out")] if words == ["score"] else []
+    loaded = run_and_print_loaded(*words, mined.parent / "en", mined.parent / "fr", "--encoder", toy_encoder, *output)
+    assert not {"torch", "apache_beam", "faiss", "scipy"} & set(loaded.split())
+
+
+def test_export_loads_neither_torch_nor_beam_nor_faiss(mined: Path, tmp_path: Path) -> None:
+    loaded = run_and_print_loaded("export", mined, "--output", tmp_path / "out", "--format", "jsonl")
+    assert not {"torch", "apache_beam", "faiss", "scipy"} & set(loaded.split())
