@@ -14,7 +14,7 @@ import json
 from collections.abc import Sequence
 
 import numpy as np
-from probability import FITTED, TESTED, Floats, MinedPairs, Pair, fit, read_arguments, unique_pairs
+from probability import FITTED, TESTED, Floats, LabelledPairs, Pair, fit, read_arguments, unique_pairs
 
 import miner
 from miner.config.choices import MARGINS
@@ -46,15 +46,15 @@ def with_wrong_pairs(pairs: Sequence[Pair], wrong_share: float, hard_share: floa
     return changed, np.array([new == old for new, old in zip(changed, targets, strict=True)])
 
 
-def score(pairs: Sequence[Pair], shares: tuple[float, float], encoder: Encoder, margin: str, scoring: str) -> MinedPairs:
+def score(pairs: Sequence[Pair], shares: tuple[float, float], encoder: Encoder, margin: str, scoring: str) -> LabelledPairs:
     """Return the scored line pairs of one language, of which some are wrong and some of these hard."""
     targets, is_right = with_wrong_pairs(pairs, *shares, encoder)
     table = miner.score([source for source, _ in pairs], targets, encoder, margin=margin, rescore=RESCORE[scoring]).to_arrow()
     is_scored = ~np.isnan(table["margin"].to_numpy())
-    return MinedPairs(table.filter(is_scored), is_right[is_scored], int(is_right.sum()), NO_SAMPLE)
+    return LabelledPairs(table.filter(is_scored), is_right[is_scored], int(is_right.sum()), NO_SAMPLE)
 
 
-def figures(scored: MinedPairs, weights: dict[str, ProbabilityWeights]) -> list[float]:
+def figures(scored: LabelledPairs, weights: dict[str, ProbabilityWeights]) -> list[float]:
     """Return the figures of one language of a test set, in the order of COLUMNS."""
     values = {name: probabilities_of(scored.table, part) for name, part in weights.items()}
     cells = [scored.best_f1(values["lines"])]

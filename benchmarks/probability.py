@@ -25,30 +25,24 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 from news_data import planted_news, rows
-from sklearn.linear_model import LogisticRegression
 
-from miner.config.choices import MARGINS, default_candidates
+from miner.calibration import LabelledPairs, MixedCorpora, Pair, fit
+from miner.config.choices import MARGINS
 from miner.config.probability import DEFAULT_MIN_PROBABILITY, ProbabilityWeights
 from miner.encoders import Encoder, load_encoder, mining_profile
 from miner.encoders.base import TokenEncoder
 from miner.encoders.mining_profile import MiningProfile
 from miner.errors import NoThresholdError
 from miner.evaluation.reliability import measure_reliability
-from miner.filters.pairs import PairTexts, fit_to_corpora, probabilities_of
-from miner.mining.candidates import Candidates, score
-from miner.mining.in_memory import find_candidates
-from miner.mining.late_scores import TokenSides
-from miner.mining.margin_sample import MarginSample
-from miner.mining.matching import match, rank
+from miner.filters.pairs import fit_to_corpora, probabilities_of
+from miner.mining.candidates import Candidates
 from miner.mining.mixture import BIN_EDGES, RIGHT_OFFSET, gumbel_by_quartiles, gumbel_of_runners_up
 from miner.mining.thresholds import lowest_probability
 from miner.text.normalise import clean_all
 
 MAX_PAIRS = 1400  # of a language
 MIN_CHARS = 20  # of the first sentence of a pair
-K = 4
 MIN_PROBABILITY = 0.9  # and mean probability
 MIN_WRONG = 100  # pairs, from which their distribution is measured
 PARTS = (2, 7, 28)  # one pair in 2, 7 or 28 has both sides
@@ -66,34 +60,6 @@ TESTED_OTHER = {"xnli": ("vi-el", "th-ur", "fr-de", "ru-es", "ar-tr", "hi-zh", "
 PLANTED = ("hu", "fi", "ja", "de")
 
 Floats = npt.NDArray[np.float64]
-Pair = tuple[str, str]  # in two languages, of which the first is English where there is one
-
-
-@dataclass(frozen=True)
-class MinedPairs:
-    """The pairs (n,) of one language of one set, best first."""
-
-    table: pa.Table  # margin, source_text, target_text
-    is_true: npt.NDArray[np.bool_]  # (n,)
-    num_true: int  # pairs in the corpora
-    sample: MarginSample
-
-    @property
-    def margins(self) -> Floats:
-        return self.table["margin"].to_numpy()
-
-    def features(self) -> Floats:
-        """Return (n, 3): margin, logarithm of the length ratio, share of numbers that disagree."""
-        texts = [self.table[f"{side}_text"].to_pylist() for side in ("source", "target")]
-        pairs = PairTexts(texts[0], texts[1], ("und", "und"), np.zeros(0))
-        return np.stack([self.margins, np.log(pairs.length_ratios), np.nan_to_num(pairs.number_disagreement)], axis=1)
-
-    def f1(self, kept: npt.NDArray[np.bool_]) -> float:
-        return float(2 * self.is_true[kept].sum() / (kept.sum() + self.num_true))
-
-    def best_f1(self, scores: Floats) -> float:
-        correct = np.cumsum(self.is_true[np.argsort(-scores, kind="stable")])
-        return float((2 * correct / (np.arange(1, len(scores) + 1) + self.num_true)).max())
 
 
 def read_pairs(data: Path, name: str, languages: str) -> list[Pair]:
@@ -123,49 +89,7 @@ def unique_pairs(data: Path, name: str, languages: str) -> list[Pair]:
     return [pair for pair in unique.values() if len(pair[0]) >= MIN_CHARS and pair[1]][:MAX_PAIRS]
 
 
-@dataclass(frozen=True)
-class Mixture:
-    """Sentences of two languages, some of which are translations."""
-
-    texts: tuple[list[str], list[str]]
-    pairs: set[tuple[int, int]]  # rows of translations
-
-    @classmethod
-    def of(cls, pairs: Sequence[Pair], parts: int, others: Sequence[str] = ()) -> "Mixture":
-        """One pair in `parts` has both sides, and one side of the others is left out. `others` are more English sentences."""
-        kinds = np.arange(len(pairs)) % parts
-        english = [pairs[number][0] for number in np.flatnonzero((kinds == 0) | (kinds % 2 == 1))]
-        other = [pairs[number][1] for number in np.flatnonzero(kinds % 2 == 0)]
-        sides = list(dict.fromkeys([*english, *others])), other
-        row_of = [{text: row for row, text in enumerate(side)} for side in sides]
-        return cls(sides, {(row_of[0][first], row_of[1][second]) for first, second in pairs[::parts]})
-
-    def search(self, encoder: TokenEncoder) -> Candidates:
-        vectors = [encoder.encode(side).astype(np.float16) for side in self.texts]
-        tokens = TokenSides(*map(encoder.token_vectors, self.texts), default_candidates(map(len, self.texts)))
-        return find_candidates(vectors[0], vectors[1], K, tokens)
-
-    def mine(self, candidates: Candidates, margin: str) -> MinedPairs:
-        pairs = match(rank(score(candidates, margin, -np.inf)), "max")
-        ids = pairs.source_ids.tolist(), pairs.target_ids.tolist()
-        texts = [[side[row] for row in rows_of_side] for side, rows_of_side in zip(self.texts, ids, strict=True)]
-        table = pa.table([pairs.margins, *map(pa.array, texts)], names=["margin", "source_text", "target_text"])
-        is_true = np.array([pair in self.pairs for pair in zip(*ids, strict=True)])
-        sample = MarginSample.of(candidates, margin, (len(self.texts[0]), len(self.texts[1])))
-        return MinedPairs(table, is_true, len(self.pairs), sample)
-
-
-def fit(sets: Sequence[MinedPairs]) -> ProbabilityWeights:
-    """Fit the weights to mined pairs. All sets have the same weight."""
-    features = np.concatenate([part.features() for part in sets])
-    scale = features.std(axis=0)
-    sample_weights = np.concatenate([np.full(len(part.is_true), 1e5 / len(part.is_true)) for part in sets])
-    model = LogisticRegression(max_iter=1000).fit(features / scale, np.concatenate([part.is_true for part in sets]), sample_weights)
-    margin, length_ratio, numbers = (model.coef_[0] / scale).round(2).tolist()
-    return ProbabilityWeights(intercept=round(float(model.intercept_[0]), 2), margin=margin, length_ratio=length_ratio, numbers=numbers)
-
-
-def figures(mined: MinedPairs, margin: str, weights: ProbabilityWeights, threshold: float) -> list[float]:
+def figures(mined: LabelledPairs, margin: str, weights: ProbabilityWeights, threshold: float) -> list[float]:
     """Return the figures of one language of a test set, in the order of COLUMNS."""
     fixed, fitted = (probabilities_of(mined.table, part) for part in (weights, fit_to_corpora(weights, margin, mined.sample)))
     errors = [measure_reliability(values, mined.is_true).error for values in (fixed, fitted)]
@@ -177,7 +101,7 @@ def figures(mined: MinedPairs, margin: str, weights: ProbabilityWeights, thresho
     return [mined.best_f1(mined.margins), mined.best_f1(fitted), *defaults, *errors, bias, *precisions]
 
 
-def by_mean_probability(mined: MinedPairs, probabilities: Floats) -> tuple[float, float]:
+def by_mean_probability(mined: LabelledPairs, probabilities: Floats) -> tuple[float, float]:
     """Return the precision and recall of the pairs whose mean probability is MIN_PROBABILITY; NaN where they are too few to choose."""
     try:
         kept = probabilities >= lowest_probability(probabilities, MIN_PROBABILITY)
@@ -202,7 +126,7 @@ COLUMNS = (
 )
 
 
-def describe_prior(sets: Sequence[MinedPairs], weights: ProbabilityWeights) -> str:
+def describe_prior(sets: Sequence[LabelledPairs], weights: ProbabilityWeights) -> str:
     """Return the distributions of wrong and right pairs in log odds, as `miner.mining.mixture` needs them."""
     right, wrong, runners_up = [], [], []
     for mined in sets:
@@ -228,14 +152,14 @@ class SearchedSet:
     """Corpora that are mined alike, one of each language."""
 
     name: str
-    mixtures: Sequence[Mixture]
+    mixtures: Sequence[MixedCorpora]
     candidates: Sequence[Candidates]
 
     @classmethod
-    def of(cls, name: str, mixtures: Sequence[Mixture], encoder: TokenEncoder) -> "SearchedSet":
+    def of(cls, name: str, mixtures: Sequence[MixedCorpora], encoder: TokenEncoder) -> "SearchedSet":
         return cls(name, mixtures, [mixture.search(encoder) for mixture in mixtures])
 
-    def mine(self, margin: str, scoring: str) -> list[MinedPairs]:
+    def mine(self, margin: str, scoring: str) -> list[LabelledPairs]:
         """Return the pairs of each language, `rescored` or by `embedding`."""
         candidates = self.candidates if scoring == "rescored" else [replace(part, late=None) for part in self.candidates]
         return [mixture.mine(part, margin) for mixture, part in zip(self.mixtures, candidates, strict=True)]
@@ -252,7 +176,7 @@ def other_english(data: Path) -> list[str]:
 def search_fitted(data: Path, encoder: TokenEncoder) -> list[SearchedSet]:
     pairs = {(name, language): unique_pairs(data, name, language) for name, languages in FITTED.items() for language in languages}
     sets = {
-        (parts, bool(others)): [Mixture.of(part, parts, others) for part in pairs.values()]
+        (parts, bool(others)): [MixedCorpora.of(part, parts, others) for part in pairs.values()]
         for parts in FITTED_PARTS
         for others in ([], other_english(data))
     }
@@ -263,7 +187,7 @@ def search_parts(data: Path, name: str, languages: Sequence[str], encoder: Token
     """Search the pairs of a set, of which one in 2, 7 or 28 has both sides."""
     pairs = [unique_pairs(data, name, part) for part in languages]
     label = f"{name} without English" if "-" in languages[0] else name
-    return [SearchedSet.of(f"{label}, 1 in {parts}", [Mixture.of(part, parts) for part in pairs], encoder) for parts in PARTS]
+    return [SearchedSet.of(f"{label}, 1 in {parts}", [MixedCorpora.of(part, parts) for part in pairs], encoder) for parts in PARTS]
 
 
 def search_tested(data: Path, encoder: TokenEncoder) -> list[SearchedSet]:
@@ -275,7 +199,7 @@ def search_tested(data: Path, encoder: TokenEncoder) -> list[SearchedSet]:
     ]
     for language in PLANTED:
         news = planted_news(data, language)
-        sets.append(SearchedSet.of(f"planted news, {language}", [Mixture((news.sources, news.targets), news.pairs)], encoder))
+        sets.append(SearchedSet.of(f"planted news, {language}", [MixedCorpora((news.sources, news.targets), news.pairs)], encoder))
     return sets
 
 

@@ -23,6 +23,7 @@ COMMANDS = {
     "train": "Train an encoder.",
     "loop": "Mine, train on the mined pairs, and mine again.",
     "eval": "Evaluate an encoder or a bitext.",
+    "calibrate": "Measure the probabilities of an encoder.",
     "fetch": "Copy an encoder to where workers read it.",
     "reproduce": "Train and evaluate the tables of papers.",
     "config": "List recipes, and describe the settings of configs.",

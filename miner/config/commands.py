@@ -305,6 +305,15 @@ class IndexConfig(NeighbourSettings, IndexSettings):
     output: Directory = Field(description=RESUMED_OUTPUT)
 
 
+class CalibrateConfig(EncoderSettings):
+    """`miner calibrate`: measure the probabilities of an encoder."""
+
+    ARGUMENTS = ("encoder",)
+
+    encoder: str = Field(description="A model directory or its URI, or a model id of the Hugging Face Hub.")
+    replace: bool = Field(False, description="Replace the probabilities that the encoder has.")
+
+
 class EngineSettings(ApproximateSettings):
     """How neighbours are searched."""
 

@@ -8,6 +8,7 @@ vector, so it is not part of the fingerprint.
 """
 
 import logging
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from miner.config.probability import DEFAULT_MIN_PROBABILITY, ProbabilityBound, 
 from miner.encoders import BUILTIN, find_folder, identify, with_recorded_dtype
 from miner.encoders.base import Encoder, StoredEncoder
 from miner.errors import ConfigError, ModelError
-from miner.io import storage
+from miner.io import host_copies, storage
 
 FILE = "mining.json"
 
@@ -91,6 +92,28 @@ class MiningProfile(Settings):
 NO_PROFILE = MiningProfile()
 
 
+def _measured_path(fingerprint: str) -> Path:
+    """Return the file of the profile of an encoder whose folder cannot be written."""
+    return host_copies.cache_folder("profiles") / fingerprint / FILE
+
+
+def write_measured(folder: Path, fingerprint: str, measured: MiningProfile) -> Path:
+    """Add what was measured to the profile of an encoder, in its folder or, if that cannot be written, in the cache. Return the file.
+
+    Raises StorageError where neither can be written.
+    """
+    profile = of_folder(folder, fingerprint).model_copy(update={name: getattr(measured, name) for name in measured.model_fields_set})
+    path = folder / FILE if os.access(folder, os.W_OK) else _measured_path(fingerprint)
+    storage.make_folder(str(path.parent))
+    storage.write_json(str(path), profile.model_dump(mode="json", exclude_defaults=True, exclude_none=True))
+    return path
+
+
+def of_folder(folder: Path, fingerprint: str) -> MiningProfile:
+    """Return the profile in an encoder's folder, else the one that was measured for its fingerprint."""
+    return read(folder if (folder / FILE).exists() else _measured_path(fingerprint).parent)
+
+
 def read(folder: Path) -> MiningProfile:
     """Read the profile in an encoder's folder. Raises ModelError if it is invalid."""
     path = folder / FILE
@@ -111,7 +134,7 @@ def read(folder: Path) -> MiningProfile:
 def of_encoder(encoder: Encoder, fingerprint: str) -> MiningProfile:
     """Return the profile of an encoder, an empty one if it has no folder or another fingerprint."""
     has_folder = isinstance(encoder, StoredEncoder) and encoder.fingerprint == fingerprint
-    return read(Path(encoder.folder)) if has_folder else NO_PROFILE  # type: ignore[attr-defined]
+    return of_folder(Path(encoder.folder), fingerprint) if has_folder else NO_PROFILE  # type: ignore[attr-defined]
 
 
 def find(settings: EncoderSettings, fingerprint: str) -> MiningProfile:
@@ -121,7 +144,7 @@ def find(settings: EncoderSettings, fingerprint: str) -> MiningProfile:
     """
     for name in dict.fromkeys((settings.encoder, BUILTIN)):
         try:
-            profile = read(find_folder(name))
+            profile = of_folder(find_folder(name), fingerprint)
         except ModelError:
             if name == BUILTIN or (Path(name) / FILE).exists():
                 raise

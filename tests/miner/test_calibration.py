@@ -1,0 +1,98 @@
+"""What `miner calibrate` measures."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sklearn.linear_model import LogisticRegression
+from support.command import error_of, output_of
+
+from miner import calibration
+from miner.calibration import LabelledPairs, MixedCorpora
+from miner.config.commands import CalibrateConfig
+from miner.encoders import load_encoder, mining_profile
+from miner.mining.margin_sample import MarginSample
+from pipelines.mining import calibrate
+
+NO_SAMPLE = MarginSample(*np.zeros((3, 0)))
+
+
+def test_regression_equals_that_of_scikit_learn() -> None:
+    random = np.random.default_rng(0)
+    features, weights = random.normal(size=(500, 3)), random.uniform(0.5, 2, size=500)
+    is_true = random.random(500) < 1 / (1 + np.exp(-(features @ [2, -1, 0] - 0.5)))
+    inputs, penalties = np.concatenate([np.ones((500, 1)), features], axis=1), np.array([0.0, 1, 1, 1])
+    expected = LogisticRegression(tol=1e-10).fit(features, is_true, weights)
+    actual = calibration.logistic_regression(inputs, is_true, weights, penalties)
+    assert actual == pytest.approx([*expected.intercept_, *expected.coef_[0]], abs=1e-5)
+
+
+@pytest.mark.parametrize("location", [1.0, 1.2])
+def test_fit_returns_the_slope_of_sets_in_which_translations_are_common_and_rare(location: float) -> None:
+    """The log odds are 40 (margin - location) + 3 in one set, and less 3 in the other."""
+    random, sets = np.random.default_rng(1), []
+    for intercept in (3.0, -3.0):
+        margins = random.normal(location, 0.15, size=20_000)
+        is_true = random.random(len(margins)) < 1 / (1 + np.exp(-(40 * (margins - location) + intercept)))
+        texts = pa.array(["same"] * len(margins))
+        table = pa.table([margins, texts, texts], names=["margin", "source_text", "target_text"])
+        sets.append(LabelledPairs(table, is_true, int(is_true.sum()), NO_SAMPLE))
+    weights = calibration.fit(sets, slice(1, None))
+    assert weights.margin == pytest.approx(40, rel=0.05)
+    assert weights.intercept + weights.margin * location == pytest.approx(-3, abs=0.3)
+
+
+def test_mixtures_have_translations_of_one_pair_in_two_or_seven() -> None:
+    mixtures = calibration.read_mixtures()
+    assert len(mixtures) == 2 * (len(calibration.WITH_ENGLISH) + len(calibration.WITHOUT_ENGLISH))
+    for dense, sparse in zip(mixtures[::2], mixtures[1::2], strict=True):
+        assert len(dense.pairs) / len(sparse.pairs) == pytest.approx(3.5, abs=0.1)
+        assert all(target in range(len(sparse.texts[1])) for _, target in sparse.pairs)
+    assert max(len(mixture.texts[0]) for mixture in mixtures) > 5000
+
+
+def number_mixtures() -> list[MixedCorpora]:
+    """Corpora of number words, of which the toy encoder knows the translations."""
+    english = ["one", "two", "three", "four", "five", "seven", "eight", "nine"]
+    french = ["un", "deux", "trois", "quatre", "cinq", "sept", "huit", "neuf"]
+    random = np.random.default_rng(0)
+    rows = np.unique(np.sort(random.integers(0, len(english), size=(400, 4)), axis=1), axis=0)
+    pairs = [(" ".join(english[i] for i in row), " ".join(french[i] for i in row)) for row in random.permutation(rows).tolist()]
+    return [MixedCorpora.of(pairs, parts) for parts in (2, 7)]
+
+
+@pytest.fixture
+def copied_toy_encoder(toy_encoder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(toy_encoder, tmp_path / "encoder"))
+
+
+def test_a_measured_encoder_has_probabilities_and_the_same_fingerprint(copied_toy_encoder: Path, tmp_path: Path) -> None:
+    fingerprint = load_encoder(str(copied_toy_encoder)).fingerprint
+    (copied_toy_encoder / "mining.json").write_text('{"languages": ["en", "fr"]}')
+    result = calibrate.run(CalibrateConfig(encoder=str(copied_toy_encoder)), number_mixtures())
+    profile = mining_profile.read(copied_toy_encoder)
+    assert profile.languages == ("eng_Latn", "fra_Latn")  # what was there is kept
+    assert profile.probabilities == result.measured.probabilities
+    assert set(profile.probabilities) == {"ratio", "distance", "absolute"}
+    assert load_encoder(str(copied_toy_encoder)).fingerprint == fingerprint == result.fingerprint
+    texts = tmp_path / "en.txt", tmp_path / "fr.txt"
+    texts[0].write_text("one three\ntwo five\n")
+    texts[1].write_text("un trois\ndeux cinq\n")
+    output_of("mine", *texts, "--output", tmp_path / "out", "--encoder", copied_toy_encoder, "--min-probability", 0)
+    assert "probability" in pq.read_table(tmp_path / "out" / "bitext.parquet").column_names
+
+
+def test_a_profile_in_the_cache_is_that_of_its_fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINER_CACHE", str(tmp_path))
+    (tmp_path / "profiles" / "print-1").mkdir(parents=True)
+    (tmp_path / "profiles" / "print-1" / "mining.json").write_text('{"rescoring_pays": false}')
+    assert not mining_profile.of_folder(tmp_path, "print-1").rescoring_pays
+    assert mining_profile.of_folder(tmp_path, "print-2") == mining_profile.NO_PROFILE
+
+
+def test_the_probabilities_of_an_encoder_are_replaced_only_on_request() -> None:
+    assert error_of("calibrate", "builtin") == "builtin: has probabilities already; give --replace to measure them again"
+    assert error_of("calibrate", "./missing").startswith("./missing: no such encoder folder")
