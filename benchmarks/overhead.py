@@ -255,7 +255,7 @@ def counted_run(folder: Path, pairs: int, changes: list[str], is_large: bool) ->
     def build_counted(missing: Any, options: Any) -> beam.Pipeline:
         built = build(missing, options)
         elements = sum(len(shards.shard_keys) for shards in missing)
-        sent = elements * len(pickler.dumps(beam_job.WriteShard(PendingFile.write(missing))))
+        sent = elements * len(pickler.dumps(beam_job.WriteShard(PendingFile.write(missing, is_remote=True))))
         counts.append({"jobs": 1, "elements": elements, "graphs": len(built.to_runner_api().SerializeToString()), "sent": sent})
         return built
 

@@ -22,7 +22,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from miner.errors import StorageError, first_line, storage_errors
 from miner.io import object_stores
-from miner.io.object_stores import is_object_store
+from miner.io.object_stores import is_object_store, repeat
 
 MANIFEST = "manifest.json"  # of a directory of shards, with the checksum of each
 TEMPORARY, REPLACED = ".tmp", ".old"  # suffixes of what is being written, and of what a folder replaces
@@ -49,6 +49,11 @@ def filesystem(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
     return fs, path
 
 
+def absolute(uri: str) -> str:
+    """Return a path as an absolute one, and a URI as it is."""
+    return uri if ":" in uri else filesystem(uri)[1]
+
+
 def join(folder: str, *names: str) -> str:
     """Append names to a directory."""
     return posixpath.join(str(folder), *names)
@@ -66,6 +71,7 @@ def is_inside(uri: str, folder: str) -> bool:
     return type(fs) is type(folder_fs) and path.startswith(folder_path.rstrip("/") + "/")
 
 
+@repeat
 def exists(uri: str) -> bool:
     fs, path = filesystem(uri)
     fs.invalidate_cache(posixpath.dirname(path))  # object stores cache listings, and other processes write files
@@ -73,12 +79,14 @@ def exists(uri: str) -> bool:
         return bool(fs.exists(path))
 
 
+@repeat
 def is_folder(uri: str) -> bool:
     fs, path = filesystem(uri)
     with storage_errors(uri):
         return bool(fs.isdir(path))
 
 
+@repeat
 def is_file(uri: str) -> bool:
     """Whether there is a regular file."""
     fs, path = filesystem(uri)
@@ -91,6 +99,7 @@ def names_in(uri: str) -> list[str]:
     return sorted(_list(uri, detail=False))
 
 
+@repeat
 def _list(uri: str, detail: bool) -> dict[str, Mapping[str, Any]]:
     """Return the entries of a directory by name, as `fs.ls` describes them; nothing without `detail`. A missing directory has none."""
     fs, path = filesystem(uri)
@@ -108,6 +117,7 @@ def _list(uri: str, detail: bool) -> dict[str, Mapping[str, Any]]:
     return {posixpath.basename(name): info for name, info in entries.items() if name != path.rstrip("/")}  # stores list a file as itself
 
 
+@repeat
 def files_below(uri: str, max_depth: int | None = None) -> list[str]:
     """List the files in a directory and its subdirectories, down to a depth, by their relative paths, sorted."""
     fs, path = filesystem(uri)
@@ -116,6 +126,7 @@ def files_below(uri: str, max_depth: int | None = None) -> list[str]:
         return sorted(posixpath.relpath(str(name), path) for name in fs.find(path, maxdepth=max_depth))
 
 
+@repeat
 def size(uri: str) -> int:
     """Return the size of a file in bytes."""
     fs, path = filesystem(uri)
@@ -149,13 +160,16 @@ def versions(uri: str) -> dict[str, str]:
     return {name: version_of(info) for name, info in _list(uri, detail=True).items()}
 
 
+@repeat
 def versions_below(uri: str) -> dict[str, str]:
     """Return what identifies the content of each file in a directory and its subdirectories, by relative path, from one listing."""
     fs, path = filesystem(uri)
     fs.invalidate_cache()
-    return {posixpath.relpath(str(name), path): version_of(info) for name, info in fs.find(path, detail=True).items()}
+    with storage_errors(uri):
+        return {posixpath.relpath(str(name), path): version_of(info) for name, info in fs.find(path, detail=True).items()}
 
 
+@repeat
 def make_folder(uri: str) -> None:
     fs, path = filesystem(uri)
     with storage_errors(uri):
@@ -165,6 +179,7 @@ def make_folder(uri: str) -> None:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from error
 
 
+@repeat
 def remove(uri: str) -> None:
     """Remove a file or directory if it exists."""
     fs, path = filesystem(uri)
@@ -173,6 +188,7 @@ def remove(uri: str) -> None:
             fs.rm(path, recursive=True)
 
 
+@repeat
 def remove_files(uris: Sequence[str]) -> None:
     """Remove files of one directory that exist."""
     if not uris:
@@ -309,6 +325,7 @@ class HashedFile:
         raise io.UnsupportedOperation("files are written in order")
 
 
+@repeat
 def move(uri: str, destination: str) -> None:
     """Move a file within a file system, if it exists."""
     fs, path = filesystem(uri)
@@ -319,6 +336,7 @@ def move(uri: str, destination: str) -> None:
             rename(fs, path, target)
 
 
+@repeat
 def write_json(uri: str, value: Any) -> None:
     fs, path = filesystem(uri)
     with storage_errors(uri), _open_whole(fs, path) as handle:
@@ -330,6 +348,7 @@ def json_text(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
 
 
+@repeat
 def create_json(uri: str, value: Any) -> bool:
     """Create a file and return True, or return False if it exists. Atomic where the file system supports it."""
     fs, path = filesystem(uri)
@@ -354,6 +373,7 @@ def _write_or_remove(handle: BinaryIO, data: bytes) -> None:
         raise
 
 
+@repeat
 def read_bytes(uri: str, max_bytes: int = MAX_SMALL_BYTES) -> bytes:
     """Read a small file. Raises StorageError for one of more bytes, and for a device or pipe, whose reading may not end."""
     fs, path = filesystem(uri)
@@ -374,6 +394,7 @@ def open_file(fs: fsspec.AbstractFileSystem, path: str, **options: Any) -> Binar
     return cast(BinaryIO, fs.open(path, "rb", **options))
 
 
+@repeat
 def read_whole(uri: str, expected: str) -> bytes:
     """Read a file of any size, in one request if it is an object. Raises StorageError if its checksum is not the expected one."""
     fs, path = filesystem(uri)
@@ -384,10 +405,10 @@ def read_whole(uri: str, expected: str) -> bytes:
     return data
 
 
-def find_bytes(uri: str) -> bytes | None:
+def find_bytes(uri: str, max_bytes: int = MAX_SMALL_BYTES) -> bytes | None:
     """Read a small file as `read_bytes` does; None if it does not exist. An object takes one request."""
     try:
-        return read_bytes(uri)
+        return read_bytes(uri, max_bytes)
     except StorageError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return None
@@ -400,6 +421,7 @@ def _check_small(uri: str, data: bytes, max_bytes: int) -> bytes:
     return data
 
 
+@repeat
 def read_parts(uris: Sequence[str], start: int, end: int | None = None) -> list[bytes | None]:
     """Return the bytes of objects from `start` to `end`, as slices have them, read side by side; None for one that is missing."""
     fs, _ = filesystem(uris[0])
@@ -407,6 +429,7 @@ def read_parts(uris: Sequence[str], start: int, end: int | None = None) -> list[
         return object_stores.read_parts(fs, [filesystem(uri)[1] for uri in uris], start, end)
 
 
+@repeat
 def read_range(uri: str, start: int, stop: int) -> bytes:
     """Return the bytes of an object from `start` up to `stop`."""
     fs, path = filesystem(uri)
@@ -451,6 +474,7 @@ def parse_json(data: bytes, uri: str) -> Any:
 _checksums: dict[str, str] = {}  # name and version of a file -> its checksum, which stages ask for several times in a run
 
 
+@repeat
 def checksum(uri: str) -> str:
     """Return the xxh3-128 hash of a file in hexadecimal. A process reads each version of a file once."""
     fs, path = filesystem(uri)

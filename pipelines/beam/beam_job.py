@@ -8,11 +8,14 @@ import contextlib
 import copy
 import hashlib
 import logging
+import os
 import pickle
+import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
@@ -41,24 +44,62 @@ _thread = threading.local()  # the writer that the DoFns of a worker thread shar
 class PendingFile:
     """The file of the stages of a job, and its checksum: a pickle is only loaded if it is the one that the driver wrote."""
 
-    uri: str
+    uri: str  # absolute
     sha256: str
+    folder: str  # working directory of the driver, in which relative paths of the stages are resolved
+    is_remote: bool  # whether workers may be on other machines
 
     @classmethod
-    def write(cls, runs: Sequence[StageRun]) -> "PendingFile":
+    def write(cls, runs: Sequence[StageRun], is_remote: bool) -> "PendingFile":
         """Write the stages of a job to the directory of the first one."""
         data, uri = pickle.dumps(list(runs)), runs[0].stage.path(PENDING)
         with storage.atomic(uri) as handle:
             handle.write(data)
-        return cls(uri, hashlib.sha256(data).hexdigest())
+        return cls(storage.absolute(uri), hashlib.sha256(data).hexdigest(), str(Path.cwd()), is_remote)
 
-    def read(self) -> list[StageRun]:
-        """Read the stages. Raises StorageError for another file."""
-        data = storage.read_bytes(self.uri, MAX_PENDING_BYTES)
+    def open_writer(self) -> ShardWriter:
+        """Return the writer of the shards, in a worker. Raises StorageError for another file, and where there is no such file."""
+        data = storage.find_bytes(self.uri, MAX_PENDING_BYTES)
+        if data is None:
+            raise StorageError(f"{self.uri}: no such file for the worker on {socket.gethostname()}; {shards.SHARED_REMEDY}")
         if hashlib.sha256(data).hexdigest() != self.sha256:
             raise StorageError(f"{self.uri}: not the file that this run wrote; run one command at a time in a directory")
-        runs: list[StageRun] = pickle.loads(data)
-        return runs
+        return ShardWriter(pickle.loads(data), socket.gethostname() if self.is_remote else "")
+
+
+class WorkingFolder:
+    """The working directory of a worker: that of the driver while it writes a shard, so that relative paths name the same files.
+
+    The threads of a process share it, so runs that were started in different directories cannot use a worker at the same time.
+    """
+
+    def __init__(self) -> None:
+        self.lock, self.folder, self.users = threading.Lock(), "", 0
+
+    @contextlib.contextmanager
+    def of(self, folder: str) -> Iterator[None]:
+        """Work in a directory. One that this machine does not have is ignored: the paths may all be absolute or URIs."""
+        if not Path(folder).is_dir():
+            yield
+            return
+        with self.lock:
+            if self.users and self.folder != folder:
+                message = f"the worker on {socket.gethostname()} serves runs that were started in {self.folder} and in {folder}"
+                raise ConfigError(f"{message}; start them in one directory")
+            if not self.users:
+                self.previous, self.folder = Path.cwd(), folder
+                os.chdir(folder)
+            self.users += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.users -= 1
+                if not self.users:
+                    os.chdir(self.previous)
+
+
+_working_folder = WorkingFolder()
 
 
 class WriteShard(beam.DoFn):  # type: ignore[misc]
@@ -70,10 +111,10 @@ class WriteShard(beam.DoFn):  # type: ignore[misc]
 
     def setup(self) -> None:
         if not self.is_shared:
-            self.writer = ShardWriter(self.file.read())
+            self.writer = self.file.open_writer()
             return
         if getattr(_thread, "file", None) != self.file:
-            _thread.file, _thread.writer = self.file, ShardWriter(self.file.read())
+            _thread.file, _thread.writer = self.file, self.file.open_writer()
         self.writer = _thread.writer
 
     def teardown(self) -> None:
@@ -81,8 +122,9 @@ class WriteShard(beam.DoFn):  # type: ignore[misc]
         self.__dict__.pop("writer", None)
 
     def process(self, element: Element) -> None:
-        if self.writer.is_pending(element):
-            self.writer.write(element, _add_to_beam)
+        with _working_folder.of(self.file.folder):
+            if self.writer.is_pending(element):
+                self.writer.write(element, _add_to_beam)
 
 
 def _add_to_beam(stage: str, counter: Mapping[str, int]) -> None:
@@ -160,7 +202,8 @@ def _run_once(runs: Sequence[StageRun], options: PipelineOptions) -> None:
 
 def build_pipeline(runs: Sequence[StageRun], options: PipelineOptions) -> beam.Pipeline:
     """Build the pipeline that writes shards. Only tasks that use an accelerator request the one in the options."""
-    write = WriteShard(PendingFile.write(runs), is_shared=is_dask(options))
+    is_remote = runner_of(options) not in (None, *IN_PROCESS_RUNNERS)
+    write = WriteShard(PendingFile.write(runs, is_remote), is_shared=is_dask(options))
     options = copy.deepcopy(options)  # they are changed for this pipeline only; there may be another attempt
     standard = options.view_as(StandardOptions)
     hints = standard.resource_hints or []

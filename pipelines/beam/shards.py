@@ -20,11 +20,13 @@ from miner import errors, progress
 from miner.errors import ConfigError, MinerError, ModelError, StorageError
 from miner.io import records, storage
 from miner.io.credentials import hide
+from miner.io.object_stores import Patience
 from miner.io.stages import Stage
 from pipelines.beam.tasks import Element, RetryPolicy, ShardTask, StageRun
 
 FAILURE = "_failure.json"  # the error that ends the stage
 SKIPPED = "_skipped"  # directory with a JSON file per skipped shard
+SHARED_REMEDY = "use a path that every machine has, such as of NFS, or a URI (s3://, gs://)"
 MAX_SKIPPED = 10  # beyond this, a stage that skips more shards than it writes ends
 GC_THRESHOLD = 100_000  # new objects between two garbage collections in a worker
 MAX_LOADED_TASKS = 8  # tasks that a worker thread keeps set up, of those without an accelerator
@@ -36,17 +38,20 @@ logger = logging.getLogger(__name__)
 
 
 def call_with_retries(function: Callable[[], T], policy: RetryPolicy, stage: str, shard: str) -> T:
-    """Call a function, again if it raises an error that may be transient."""
-    for attempt in range(1, policy.attempts):
+    """Call a function, again if it raises an error that may be transient, and as long as an object store does not answer."""
+    attempt, patience = 1, Patience()
+    while True:
         try:
             return function()
         except Exception as error:
-            if not _may_be_transient(error):
+            if patience.wait(error):
+                continue
+            if attempt == policy.attempts or not _may_be_transient(error):
                 raise
+            attempt += 1
             labels = {"stage": stage, "shard": shard}
-            logger.warning("%s %s: %s; attempt %d of %d", stage, shard, _one_line(error), attempt + 1, policy.attempts, extra=labels)
-            time.sleep(policy.wait_seconds * 2 ** (attempt - 1))
-    return function()
+            logger.warning("%s %s: %s; attempt %d of %d", stage, shard, _one_line(error), attempt, policy.attempts, extra=labels)
+            time.sleep(policy.wait_seconds * 2 ** (attempt - 2))
 
 
 def _may_be_transient(error: Exception) -> bool:
@@ -66,8 +71,10 @@ class FailureRecord(TypedDict):
     message: str
 
 
-def record_failure(error: Exception, stage: Stage, shard: str | None = None) -> bool:
+def record_failure(error: Exception, stage: Stage, shard: str | None = None, host: str = "") -> bool:
     """Record a MinerError for the driver, because runners would retry and wrap it; raise other errors. Return whether the stage ends.
+
+    `host` is the machine of a worker, which may lack a file that the driver has.
 
     With `shard`, any error that concerns only that shard is recorded as a skipped shard, and the stage continues.
     """
@@ -76,7 +83,7 @@ def record_failure(error: Exception, stage: Stage, shard: str | None = None) -> 
         raise error
     try:
         name = f"{SKIPPED}/{shard}.json" if skips else FAILURE
-        records.write(stage.path(name), {"kind": type(error).__name__, "message": hide(_message(error, stage.path(shard or "")))})
+        records.write(stage.path(name), {"kind": type(error).__name__, "message": hide(_message(error, stage.path(shard or ""), host))})
     except MinerError:  # on a full disk the record cannot be written either
         raise error from None
     if skips:
@@ -84,7 +91,9 @@ def record_failure(error: Exception, stage: Stage, shard: str | None = None) -> 
     return not skips
 
 
-def _message(error: Exception, path: str) -> str:
+def _message(error: Exception, path: str, host: str) -> str:
+    if host and isinstance(error.__cause__, FileNotFoundError):
+        return f"{error} for the worker on {host}; {SHARED_REMEDY}"
     if isinstance(error, MinerError):
         return str(error)
     return f"{path}: {_one_line(error)}; fix the cause and run the same command again"
@@ -163,8 +172,8 @@ class ShardWriter:
     Of those that use an accelerator there is one at a time, because each takes what memory is free.
     """
 
-    def __init__(self, runs: Sequence[StageRun]) -> None:
-        self.runs = runs
+    def __init__(self, runs: Sequence[StageRun], host: str = "") -> None:
+        self.runs, self.host = runs, host
         self.tasks = OrderedDict[int, ShardTask]()
         self.ended: set[int] = set()  # stages with an error: their other shards would fail too, or be written for nothing
 
@@ -189,7 +198,7 @@ class ShardWriter:
             if count is not None:
                 count(run.stage.stage, task.counters(rows, counts, size))
         except Exception as error:
-            if record_failure(error, run.stage, skipped):
+            if record_failure(error, run.stage, skipped, self.host):
                 self.ended.add(number)
 
     def _task(self, number: int) -> ShardTask:

@@ -21,7 +21,7 @@ PYTHONPATH = os.pathsep.join(
 class SquareTask(ShardTask):
     """Write the square of a shard's index and the id of the writing process; optionally fail on one shard.
 
-    `failure`: "error", "full disk", "bug", "killed" or "killed once" for the shard `failing_shard`; "slow", or "logged" with
+    `failure`: "error", "no file", "full disk", "bug", "killed" or "killed once" for the shard `failing_shard`; "slow", or "logged" with
     a line of FOLDER.log when it starts and when it ends, for all shards.
     """
 
@@ -58,6 +58,8 @@ class SquareTask(ShardTask):
     def fail(self, name: str) -> None:
         if self.failure == "error":
             raise DataError(f"{name}: broken [sic]; fix it")
+        if self.failure == "no file":
+            storage.read_bytes(storage.join(self.folder, "missing.txt"))
         if self.failure == "full disk":
             resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))  # the record of the error cannot be written either
             raise StorageError(f"{name}: No space left on device; free some space")

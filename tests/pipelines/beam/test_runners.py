@@ -1,6 +1,7 @@
 """The bitext is the same on every runner: in this process, in worker processes, or on a Dask cluster of two workers over TCP."""
 
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,8 @@ from command import miner
 from distributed import LocalCluster
 from square_stage import EXPECTED_SQUARES, PYTHONPATH, SquareTask, read_processes, read_squares, square_stage
 
-from miner.errors import DataError
+from miner.errors import ConfigError, DataError, StorageError
+from pipelines.beam.beam_job import PendingFile, WorkingFolder
 from pipelines.beam.runner import run_pipeline, run_stage
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -41,6 +43,38 @@ def test_partition_options_of_the_user_are_kept(cluster: str, tmp_path: Path) ->
     stage, keys = square_stage(tmp_path)
     run_pipeline(run_stage(stage, keys, SquareTask(tmp_path)), [*dask_options(cluster), "--dask_npartitions=1"])
     assert len(read_processes(tmp_path)) == 1
+
+
+def test_relative_paths_are_resolved_in_the_directory_of_the_driver(cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # the workers were started in another one
+    Path("out").mkdir()
+    stage, keys = square_stage(Path("out"))
+    run_pipeline(run_stage(stage, keys, SquareTask(Path("out"))), dask_options(cluster))
+    assert read_squares(tmp_path / "out") == EXPECTED_SQUARES
+
+
+def test_a_worker_that_lacks_a_file_names_its_host_and_the_remedy(cluster: str, tmp_path: Path) -> None:
+    stage, keys = square_stage(tmp_path)
+    host = f"for the worker on {socket.gethostname()}; use a path that every machine has, such as of NFS, or a URI"
+    with pytest.raises(StorageError, match=rf"missing.txt: no such file or folder {host}"):
+        run_pipeline(run_stage(stage, keys, SquareTask(tmp_path, list(keys)[2], "no file")), dask_options(cluster))
+    unseen = PendingFile("/nowhere/_pending.pickle", "", "/nowhere", is_remote=True)
+    with pytest.raises(StorageError, match=rf"^/nowhere/_pending.pickle: no such file {host}"):
+        unseen.open_writer()
+
+
+def test_runs_of_two_directories_cannot_share_a_worker_at_the_same_time(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("a", "b")]
+    for folder in folders:
+        folder.mkdir()
+    previous, working_folder = Path.cwd(), WorkingFolder()
+    with working_folder.of(str(folders[0])), working_folder.of(str(folders[0])):
+        assert Path.cwd() == folders[0]
+        with pytest.raises(ConfigError, match="start them in one directory"), working_folder.of(str(folders[1])):
+            pass
+    with working_folder.of(str(folders[1])), working_folder.of("/nowhere"):
+        assert Path.cwd() == folders[1]
+    assert Path.cwd() == previous
 
 
 @pytest.mark.slow

@@ -3,17 +3,21 @@
 import contextlib
 import socket
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import fsspec
 import pytest
-from command import miner
+from botocore.exceptions import ClientError
+from command import error_of, miner
 from moto.server import ThreadedMotoServer
+from s3fs.errors import translate_boto_error
 
-from miner.errors import StorageError
+from miner.errors import StorageError, storage_errors
 from miner.io import lock, storage
+from miner.io.object_stores import is_outage
 from miner.text import readers
 from miner.text.readers import InputState
 
@@ -148,3 +152,49 @@ def test_the_signature_of_a_text_is_the_checksum_of_its_file_system(bucket: tupl
     (uri, _) = put_texts(bucket[0])
     fs, path = storage.filesystem(uri)
     assert readers.input_state(uri) == InputState(str(fs.checksum(path)), fs.size(path))
+
+
+@pytest.mark.slow
+def test_a_server_that_is_down_for_a_while_is_waited_for(bucket: tuple[str, Proxy], caplog: pytest.LogCaptureFixture) -> None:
+    """Botocore and s3fs alone give up after a few seconds."""
+    uri, proxy = bucket
+    storage.write_json(f"{uri}/a.json", [1])
+    address = proxy.listener.getsockname()
+    proxy.listener.shutdown(socket.SHUT_RDWR)
+    proxy.listener.close()
+
+    def restart() -> None:
+        time.sleep(30)
+        proxy.listener = socket.create_server(address)
+        proxy.listen()
+
+    start = time.monotonic()
+    threading.Thread(target=restart, daemon=True).start()
+    assert storage.read_json(f"{uri}/a.json") == [1]
+    assert time.monotonic() - start > 29
+    assert "repeated for up to 120 s" in caplog.text
+
+
+@pytest.mark.slow
+def test_the_message_says_how_long_an_object_store_was_asked(bucket: tuple[str, Proxy], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINER_RETRY_SECONDS", "4")
+    uri, proxy = bucket
+    proxy.listener.shutdown(socket.SHUT_RDWR)
+    proxy.listener.close()
+    start = time.monotonic()
+    with pytest.raises(StorageError, match=r"Could not connect .*; check the address and the credentials, .* \(tried for [0-9]+ s\)"):
+        storage.read_json(f"{uri}/a.json")
+    assert 4 < time.monotonic() - start < 60
+    monkeypatch.setenv("MINER_RETRY_SECONDS", "soon")
+    assert "MINER_RETRY_SECONDS=soon: not a number of seconds" in error_of("verify", f"{uri}/out")
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "repeated"),
+    [("InternalError", 500, True), ("ServiceUnavailable", 503, True), ("SlowDown", 503, True), ("AccessDenied", 403, False)],
+)
+def test_only_answers_of_a_busy_store_are_repeated(code: str, status: int, repeated: bool) -> None:
+    error = ClientError({"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}, "GetObject")
+    with pytest.raises(StorageError) as raised, storage_errors("s3://bucket/a"):
+        raise translate_boto_error(error)
+    assert is_outage(raised.value) == repeated

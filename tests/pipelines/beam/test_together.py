@@ -123,18 +123,18 @@ def test_elements_and_functions_stay_small_however_many_shards_there_are(tmp_pat
         names = [shard_name(index, count) for index in range(count)]
         stage = Stage(str(tmp_path / str(count)), "squares", {}, dict.fromkeys(names, "input"))
         shards = StageRun(stage, dict.fromkeys(names, stage.key()), SquareTask(tmp_path))
-        file = PendingFile.write([shards] * count)
-        assert [each.shard_keys for each in file.read()] == [shards.shard_keys] * count
+        file = PendingFile.write([shards] * count, is_remote=False)
+        assert [each.shard_keys for each in file.open_writer().runs] == [shards.shard_keys] * count
         sizes.append(len(pickler.dumps(beam_job.WriteShard(file))))
     assert sizes[1] <= sizes[0] + 20 < 1000
 
 
 def test_a_file_of_pending_shards_that_another_wrote_is_not_loaded(tmp_path: Path) -> None:
     stage, keys = square_stage(tmp_path)
-    file = PendingFile.write([StageRun(stage, keys, SquareTask(tmp_path))])
-    PendingFile.write([StageRun(stage, {}, SquareTask(tmp_path))])
+    file = PendingFile.write([StageRun(stage, keys, SquareTask(tmp_path))], is_remote=False)
+    PendingFile.write([StageRun(stage, {}, SquareTask(tmp_path))], is_remote=False)
     with pytest.raises(StorageError, match="not the file that this run wrote"):
-        file.read()
+        file.open_writer()
 
 
 def run_config(folder: Path, encoder: Path, num_pairs: int) -> RunConfig:
