@@ -51,7 +51,7 @@ class BitextPart:
         for name, scores in self.filter_scores.items():
             num_judged = int((~np.isnan(scores)).sum())
             if num_judged:
-                is_dropped = PAIR_FILTERS[name].drops(scores, PairFilters.USUAL[name])
+                is_dropped = PAIR_FILTERS[name].drops(scores, PairFilters.usual()[name])
                 suspects[PAIR_FILTERS[name].reason] = {"n": num_judged, "share": float(is_dropped.sum() / num_judged)}
         return suspects
 
@@ -128,7 +128,7 @@ def _describe(batch: pa.Table, languages: tuple[str, str], hub_counts: HubCounts
     candidates_by_k = np.full(len(batch), np.nan)
     if hub_counts is not None:
         candidates_by_k = np.maximum(*(hub_counts.times_k(side, ids[side]) for side in SIDES))
-    bounds = {name: bound for name, bound in PairFilters.USUAL.items() if name != "languages"}
+    bounds = {name: bound for name, bound in PairFilters.usual().items() if name != "languages"}
     verdicts = apply_pair_filters(PairTexts(texts["source"], texts["target"], languages, candidates_by_k), bounds)
     skeletons = {side: skeleton_keys(texts[side]) for side in SIDES}
     probabilities = batch[PROBABILITY].to_numpy() if PROBABILITY in batch.column_names else None
@@ -162,6 +162,6 @@ def _language_scores(uri: str, parts: list[BitextPart], max_pairs: int, batch_ro
         sample = batch.take(pa.array(rows))
         sources, targets = (sample[f"{side}_text"].to_pylist() for side in SIDES)
         pairs = PairTexts(sources, targets, parts[0].languages, np.full(len(rows), np.nan))
-        scores[start + rows] = apply_pair_filters(pairs, {"languages": PairFilters.USUAL["languages"]}).scores["languages"]
+        scores[start + rows] = apply_pair_filters(pairs, {"languages": PairFilters.usual()["languages"]}).scores["languages"]
         start += len(batch)
     return {"languages": scores}

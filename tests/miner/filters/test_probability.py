@@ -74,14 +74,14 @@ def mined(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     for name, lines in zip(("en", "de"), sides, strict=True):
         (folder / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    output_of("mine", folder / "en.txt", folder / "de.txt", "--output", folder / "out")
+    output_of("mine", folder / "en.txt", folder / "de.txt", "--filter", "none", "--output", folder / "out")
     return folder
 
 
 def test_mined_pairs_are_probable(mined: Path) -> None:
     table = pq.read_table(mined / "out" / "bitext.parquet")
     by_margin = mined / "by-margin"
-    output_of("mine", "--from-candidates", mined / "out", "--output", by_margin, "--threshold", "1")
+    output_of("mine", "--from-candidates", mined / "out", "--filter", "none", "--output", by_margin, "--threshold", "1")
     everything = pq.read_table(by_margin / "bitext.parquet")
     share_wrong = [
         np.mean([row["source_line"] % 4 == 1 for row in part.to_pylist() if row["source_line"] == row["target_line"]])
@@ -97,7 +97,7 @@ def test_mined_pairs_are_probable(mined: Path) -> None:
 def test_python_mines_and_scores_the_same(mined: Path) -> None:
     sides = [(mined / f"{lang}.txt").read_text(encoding="utf-8").splitlines() for lang in ("en", "de")]
     table = pq.read_table(mined / "out" / "bitext.parquet")
-    bitext = package.mine(*sides)
+    bitext = package.mine(*sides, filters="none")
     assert bitext.to_arrow()["probability"].to_pylist() == table["probability"].to_pylist()
     assert bitext.to_arrow()["source_text"].to_pylist() == table["source_text"].to_pylist()
     kept = package.score(*sides, min_probability=0.9)
@@ -112,7 +112,19 @@ def test_python_mines_and_scores_the_same(mined: Path) -> None:
 
 
 def test_any_probability_will_do(mined: Path) -> None:
-    output_of("mine", "--from-candidates", mined / "out", "--output", mined / "all", "--min-probability", "0", "--json", mined / "all.json")
+    output_of(
+        "mine",
+        "--from-candidates",
+        mined / "out",
+        "--filter",
+        "none",
+        "--output",
+        mined / "all",
+        "--min-probability",
+        "0",
+        "--json",
+        mined / "all.json",
+    )
     figures = json.loads((mined / "all.json").read_text())
     table = pq.read_table(mined / "all" / "bitext.parquet")
     assert (figures["threshold"], figures["pairs"]) == (None, len(table))

@@ -174,7 +174,7 @@ def test_odd_names_that_can_be_printed(name: str, tmp_path: Path, toy_encoder: P
     monkeypatch.chdir(tmp_path)
     Path(name).write_text("one two\n")
     output_of("embed", f"./{name}", "--lang", "en", "--encoder", toy_encoder, f"--output=./out {name}")
-    output_of("mine", f"./out {name}", f"./out {name}", "--threshold", 0, f"--output=./mined {name}")
+    output_of("mine", f"./out {name}", f"./out {name}", "--threshold", 0, "--filter", "none", f"--output=./mined {name}")
     table = pq.read_table(tmp_path / f"mined {name}" / "bitext.parquet")
     assert table["source_text"].to_pylist() == ["one two"]
     assert set(table["source_file"].to_pylist()) == {f"./{name}"}

@@ -15,6 +15,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Dense, Pooling, Transformer
 from tiny import config
 
+from miner.config.commands import EncoderSettings
 from miner.encoders import load_encoder
 from miner.errors import ConfigError
 from miner.training import run
@@ -71,7 +72,7 @@ def test_exported_encoder_is_equal_in_all_libraries(folder: Path, pooling: str, 
     with torch.no_grad():
         trained = torch.nn.functional.normalize(tower(tower.collate(tower.tokenize(texts), np.arange(len(texts)))), dim=1).numpy()
     exported = folder / "out" / "encoder"
-    ours = load_encoder(str(exported)).encode(texts)
+    ours = load_encoder(str(exported), EncoderSettings(dtype="float32")).encode(texts)
     theirs = SentenceTransformer(str(exported), device="cpu").encode(texts, normalize_embeddings=True)
     np.testing.assert_allclose(ours, trained, atol=1e-5)
     np.testing.assert_allclose(theirs, trained, atol=1e-5)
@@ -98,7 +99,7 @@ def test_all_layers_are_trained_and_a_lower_layer_is_exported(folder: Path) -> N
         trained = tower(tower.collate(tower.tokenize(texts), np.arange(3)))
     assert len(states) == 13
     torch.testing.assert_close(trained, states[12][:, 0], atol=1e-6, rtol=0)
-    exported = load_encoder(str(folder / "out" / "encoder")).encode(texts)
+    exported = load_encoder(str(folder / "out" / "encoder"), EncoderSettings(dtype="float32")).encode(texts)
     expected = torch.nn.functional.normalize(mean(states[8], inputs["attention_mask"]), dim=1)
     np.testing.assert_allclose(exported, expected.numpy(), atol=1e-6)
     assert transformers.AutoConfig.from_pretrained(folder / "out" / "encoder").num_hidden_layers == 8
@@ -111,7 +112,7 @@ def test_dev_score_is_that_of_the_exported_encoder(folder: Path, encoder: dict[s
     values["evaluation"] = {"files": [str(tiny.write_pairs(folder / "dev.tsv", 60, 2))], "columns": {"source": "en", "target": "de"}}
     result = run.train(TrainConfig(**values), str(folder / "out"))
     rows = [line.split("\t") for line in (folder / "dev.tsv").read_text().splitlines()[1:]]
-    exported = load_encoder(str(folder / "out" / "encoder"))
+    exported = load_encoder(str(folder / "out" / "encoder"), EncoderSettings(dtype="float32"))
     similarities = exported.encode([row[0] for row in rows]) @ exported.encode([row[1] for row in rows]).T
     accuracies = [np.mean(similarities.argmax(axis=axis) == np.arange(len(rows))) for axis in (0, 1)]
     assert result.score == pytest.approx(np.mean(accuracies))
