@@ -41,13 +41,15 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_both_libraries_load_a_static_encoder_with_the_same_vectors(saved: Path, texts: list[str]) -> None:
-    expected = load_encoder("builtin").encode(texts)
+    encoder = load_encoder(str(saved))  # with 8 bits in all dimensions, where the built-in encoder has 4 in most
+    expected = encoder.encode(texts)
     by_model2vec = StaticModel.from_pretrained(str(saved))
-    np.testing.assert_allclose(SentenceTransformer(str(saved), device="cpu").encode(texts), expected, atol=1e-5)
-    np.testing.assert_allclose(by_model2vec.encode(texts), expected, atol=1e-5)
+    for vectors in (SentenceTransformer(str(saved), device="cpu").encode(texts), by_model2vec.encode(texts)):
+        is_equal = np.isclose(vectors, expected, atol=1e-5).all(axis=1)
+        assert is_equal.mean() > 0.995  # the tokenizers library splits a few texts differently: see `static_export`
     long = " ".join(texts)  # model2vec cuts texts at 512 tokens unless the folder says otherwise
-    np.testing.assert_allclose(by_model2vec.encode([long]), load_encoder("builtin").encode([long]), atol=1e-5)
-    np.testing.assert_array_equal(load_encoder(str(saved)).encode(texts), expected)  # this package reads its own files
+    np.testing.assert_allclose(by_model2vec.encode([long]), encoder.encode([long]), atol=1e-3)
+    assert np.einsum("nd,nd->n", load_encoder("builtin").encode(texts), expected).min() > 0.999
 
 
 def test_their_files_in_a_folder_are_checked(saved: Path, tmp_path: Path) -> None:
