@@ -12,6 +12,7 @@ of MAX_EVIDENCE pairs at most: no margins have exactly these distributions, so m
 shape (Miller & Dunson, "Robust Bayesian inference via coarsening", JASA 114, 2019).
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,6 +31,7 @@ WRONG_DEVIATIONS = (0.10, 0.06)  # standard deviations of location and log scale
 RIGHT_OFFSET = 12.0  # the logarithms of log odds plus this are normal
 RIGHT_PRIOR = np.array([[2.85, 0.11], [-1.74, 0.17]])  # of these, mean and standard deviation of the mean and of the log standard deviation
 SHARE_PRIOR = np.array([[0.0, 3.0]])  # of the log odds that a mutual best candidate is right
+FEW_RIGHT = 0.15  # share of mutual best candidates that are right, below which most of the probable pairs may be wrong
 BOUNDARY = 1.3  # where pairs whose lengths and numbers are usual have a probability of 0.5: then as many are right as it says
 
 # A Gumbel distribution of location a and scale b has the median a + 0.37 b, and its quartiles are 1.57 b apart.
@@ -42,6 +44,8 @@ STARTS = (-2.0, 0.0, 2.0)  # log odds that a pair is right
 MAX_EVIDENCE = 1000  # pairs
 MAX_STEPS = 500
 MAX_STEP, TOLERANCE = 0.5, 1e-5  # of a parameter
+
+logger = logging.getLogger(__name__)
 
 
 def estimate_shift(bests: Floats, runners_up: Sequence[Floats]) -> float:
@@ -82,7 +86,11 @@ def find_boundary(logits: Floats, wrong_prior: Floats) -> float:
     counts, _ = np.histogram(np.clip(logits, BIN_EDGES[0], BIN_EDGES[-1]), BIN_EDGES)
     weight = min(1.0, MAX_EVIDENCE / len(logits))
     evidence = _Evidence((BIN_EDGES[:-1] + BIN_EDGES[1:]) / 2, weight * counts, wrong_prior)
-    return max((evidence.fit(start) for start in STARTS), key=evidence.log_posterior).boundary(evidence.values)
+    mixture = max((evidence.fit(start) for start in STARTS), key=evidence.log_posterior)
+    if (share := float(1 / (1 + np.exp(-mixture.share[0])))) < FEW_RIGHT:
+        text = "few or no translations: about %.0f%% of the best candidates are right, so pairs may be less precise than estimated"
+        logger.warning(text, 100 * share)
+    return mixture.boundary(evidence.values)
 
 
 @dataclass(frozen=True)

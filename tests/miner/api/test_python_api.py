@@ -132,11 +132,12 @@ def test_a_transformer_gives_the_vectors_and_pairs_of_the_command(folder: Path) 
     sides = [[tiny.sentence(lang, row) for row in tiny.numbers(300, seed)] for lang, seed in (("eng_Latn", 3), ("deu_Latn", 4))]
     model = str(folder / "model")
     encoder = miner.load_encoder(model, batch_tokens=64, pooling="mean")
-    options = ["--encoder", model, "--batch-tokens", 64, "--pooling", "mean", "--threshold", 1.0, "--filter", "none"]
+    options = ["--encoder", model, "--batch-tokens", 64, "--pooling", "mean", "--threshold", 1.0, "--filter", "none", "--rescore", "none"]
     expected = mined_by_command(folder, *sides, *options)
-    mined = miner.mine(*sides, encoder, threshold=1.0, filters="none")
+    unscored = {"threshold": 1.0, "filters": "none", "rescore": "none"}  # embeddings of `miner.embed` have no tokens to rescore by
+    mined = miner.mine(*sides, encoder, **unscored)
     assert mined.to_arrow().select(COLUMNS).to_pydict() == expected.select(COLUMNS).to_pydict()
-    assert miner.mine(*sides, model, threshold=1.0, filters="none", batch_tokens=64, pooling="mean").table.equals(mined.table)
+    assert miner.mine(*sides, model, **unscored, batch_tokens=64, pooling="mean").table.equals(mined.table)
     corpus = open_corpus(str(folder / "out" / "source"))
     ids, vectors = corpus.read_vectors(corpus.shards[0].name)
     embeddings = miner.embed([*sides[0], "", sides[0][1]], encoder, lang="en")
@@ -146,7 +147,7 @@ def test_a_transformer_gives_the_vectors_and_pairs_of_the_command(folder: Path) 
     )
     assert (embeddings.texts[-2], embeddings.vectors[-2].any(), embeddings.ids[-1]) == ("", False, embeddings.ids[1])
     again = [miner.embed(side, encoder) for side in sides]
-    assert miner.mine(*again, threshold=1.0, filters="none").table.equals(mined.table)
+    assert miner.mine(*again, **unscored).table.equals(mined.table)
     by_vectors = miner.mine(*[(side.ids, side.vectors) for side in again], threshold=1.0).table
     assert by_vectors.to_pylist() == mined.table.select(by_vectors.column_names).to_pylist()
 

@@ -181,18 +181,8 @@ def test_gold_chooses_the_threshold_of_the_bitext(mined: Path, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_planted_pairs_choose_and_are_not_in_the_bitext(mined: Path, tmp_path: Path) -> None:
-    figures = select(
-        mined,
-        tmp_path / "auto",
-        "--planted",
-        mined / "planted.tsv",
-        "--precision",
-        "0.92",
-        "--gold",
-        mined / "gold.tsv",
-        "--filter",
-        "none",
-    )
+    evidence = ("--planted", mined / "planted.tsv", "--precision", "0.92", "--gold", mined / "gold.tsv", "--filter", "none")
+    figures = select(mined, tmp_path / "auto", *evidence)
     choice = figures["choice"]
     assert (choice["by"], choice["num_evidence"]) == ("planted", 200)
     assert choice["precision"]["low"] <= figures["precision"] <= choice["precision"]["high"]
@@ -200,7 +190,7 @@ def test_planted_pairs_choose_and_are_not_in_the_bitext(mined: Path, tmp_path: P
     planted = set((mined / "planted.tsv").read_text().split("\n"))
     lines = gzip.decompress((tmp_path / "auto" / "bitext.tsv.gz").read_bytes()).decode().splitlines()
     assert not planted & {line.split("\t", 1)[1] for line in lines}
-    again = select(mined, tmp_path / "auto", "--planted", mined / "planted.tsv", "--precision", "0.92", "--gold", mined / "gold.tsv")
+    again = select(mined, tmp_path / "auto", *evidence)
     assert again["choice"] == choice
 
 

@@ -17,7 +17,7 @@ JUNK = ["+++ 12:30 *** 45 +++ 67 >>>", "ha ha ha ha ha ha ha ha ha ha ha ha ha h
 
 
 def mine(source: list[str], target: list[str], **options: object) -> Bitext:
-    return miner.mine(source, target, source_lang="en", target_lang="de", **options)
+    return miner.mine(source, target, **{"source_lang": "en", "target_lang": "de", **options})
 
 
 def f1(bitext: Bitext, sizes: tuple[int, int]) -> float:
@@ -85,3 +85,16 @@ def test_a_usual_sentence_of_the_smaller_side_has_more_candidates() -> None:
     assert usual_counts(4, 1000, 1000) == (4, 4)
     assert usual_counts(4, 3000, 100) == (4, 120)  # 3,000 sentences x 4 neighbours among 100
     assert usual_counts(16, 10, 10_000) == (16_000, 16)
+
+
+@pytest.mark.parametrize("lang", ["de", "ru", "hi"])
+def test_corpora_without_translations_are_named_and_others_not(lang: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Lines of the examples that are in no gold pair, and all lines."""
+    sides = [(EXAMPLES / f"{name}.txt").read_text(encoding="utf-8").splitlines() for name in ("en", lang)]
+    gold = [line.split("\t") for line in (EXAMPLES / f"gold.en-{lang}.tsv").read_text().splitlines()]
+    translated = [{int(pair[side]) for pair in gold} for side in (0, 1)]
+    others = [[line for number, line in enumerate(sides[side], 1) if number not in translated[side]] for side in (0, 1)]
+    mine(*sides, target_lang=lang)
+    assert "few or no translations" not in caplog.text
+    mine(*others, target_lang=lang)
+    assert "few or no translations" in caplog.text
