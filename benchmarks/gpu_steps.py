@@ -14,6 +14,7 @@ import xml.etree.ElementTree as ElementTree
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import gpu_commands
 import numpy as np
 import torch
 from gpu_search import Step, exact, kill, read, search, search_forever, tile
@@ -172,7 +173,7 @@ def train(step: Step) -> None:
 
 
 STEPS = {"versions": versions, "ceilings": ceilings, "tests": tests, "exact": exact, "tile": tile, "read": read, "kill": kill}
-STEPS |= {"encode": encode, "train": train, "search-forever": search_forever}
+STEPS |= gpu_commands.STEPS | {"encode": encode, "train": train, "search-forever": search_forever}
 STEPS |= {f"search-{size}-{dim}": search for size in ("250k", "1m") for dim in (256, 1024)}
 
 
