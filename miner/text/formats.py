@@ -25,16 +25,15 @@ from miner.text.records import (
     csv_rows,
     decode_lines,
     json_records,
-    number_records,
     pick_key,
+    read_records,
     refuse_utf16,
     require_column,
     select_cells,
     select_columns,
-    select_segments,
     split_cells,
-    tmx_units,
 )
+from miner.text.tmx import select_segments, tmx_units
 
 UNSUPPORTED = (".zip", ".tar", ".tgz")
 JSON = (".jsonl", ".ndjson", ".json")
@@ -117,13 +116,17 @@ def _open_records(uri: str, extension: str) -> Iterator[NumberedRecords]:
 
 def _strings_in(value: object) -> Iterator[Value]:
     """Yield all strings of a nested value, and the Faults in place of one."""
-    if isinstance(value, str | Fault):
-        yield value
-    elif isinstance(value, bytes):
-        yield value.decode(errors="replace")
-    elif isinstance(value, dict | list):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _strings_in(part)
+    stack = [value]
+    while stack:
+        match stack.pop():
+            case str() | Fault() as text:
+                yield text
+            case bytes() as data:
+                yield data.decode(errors="replace")
+            case dict() as parts:
+                stack.extend(reversed(parts.values()))
+            case list() as parts:
+                stack.extend(reversed(parts))
 
 
 def _check_format(uri: str, name: str) -> str:
@@ -138,8 +141,9 @@ def _check_format(uri: str, name: str) -> str:
 
 @contextlib.contextmanager
 def _open_text(uri: str, name: str, options: ReadOptions) -> Iterator[BinaryIO]:
-    with streams.open_bytes(uri, streams.split_extensions(uri)[1], options.max_expansion) as handle:
-        yield refuse_utf16(handle, name, options.block_bytes)
+    extension, compression = streams.split_extensions(uri)
+    with streams.open_bytes(uri, compression, options.max_expansion) as handle:
+        yield handle if extension == ".tmx" else refuse_utf16(handle, name, options.block_bytes)  # XML declares its encoding
 
 
 def _read_records(
@@ -147,11 +151,11 @@ def _read_records(
 ) -> Iterator[NumberedRecords]:
     """Yield the records of a file that is not Parquet; `is_record` as of `json_records`."""
     if extension == ".csv":
-        return number_records(csv_rows(handle, name))
+        return read_records(csv_rows, handle, name)
     if extension == ".json":
-        return number_records(json_records(handle, name, is_record))
+        return read_records(partial(json_records, is_record=is_record), handle, name)
     if extension == ".tmx":
-        return number_records(tmx_units(handle, name))
+        return read_records(tmx_units, handle, name)
     parse = _parse_json if extension in JSON else _mark_blank
     lines = decode_lines(handle, options.max_line_bytes, options.block_bytes)
     return ((first, [parse(line) if isinstance(line, str) else line for line in values]) for first, values in lines)

@@ -13,7 +13,7 @@ from miner.arrays import Ints, run_bounds
 from miner.errors import DataError
 from miner.io import storage
 from miner.text import streams
-from miner.text.records import NumberedRecords, Rows, Value, decode, list_columns
+from miner.text.records import MAX_NAME_CHARS, NumberedRecords, Rows, Value, decode, list_columns
 
 BATCH_ROWS = 4096
 BATCH_BYTES = 64 << 20  # maximum bytes of the cells of a batch, unless one cell has more
@@ -51,17 +51,17 @@ def read_nested(uri: str) -> Iterator[NumberedRecords]:
 def _find_path(uri: str, schema: pa.Schema, column: str, numbers: bool) -> list[str]:
     """Return the name of a column, followed by those of the fields of structs that lead to its texts."""
     names: list[str] = schema.names
-    if column not in names and column.isdecimal() and 0 < int(column) <= len(names):
-        column = names[int(column) - 1]
+    if column not in names and column in (numbered := [str(number) for number in range(1, len(names) + 1)]):
+        column = names[numbered.index(column)]
     path = [column] if column in names else column.split(".")
     dtype: pa.DataType = pa.struct(list(schema))
     for name in path:
         field = dtype.get_field_index(name) if pa.types.is_struct(dtype) else -1
         if field < 0:
-            raise DataError(f"{uri}: no column {column!r} ({list_columns(schema.names)}); name one of them")
+            raise DataError(f"{uri}: no column {column[:MAX_NAME_CHARS]!r} ({list_columns(schema.names)}); name one of them")
         dtype = dtype.field(field).type
     if not _is_text(dtype, numbers):
-        raise DataError(f"{uri}: column {column!r} holds {dtype}, not text; choose another column")
+        raise DataError(f"{uri}: column {column[:MAX_NAME_CHARS]!r} holds {dtype}, not text; choose another column")
     return path
 
 

@@ -1,30 +1,28 @@
-"""Lines and records of text files (UTF-8 lines, CSV, JSON, TMX), numbered from 1 and read in bounded memory, and their columns."""
+"""Lines and records of text files (UTF-8 lines, CSV, JSON), numbered from 1 and read in bounded memory, and their columns."""
 
 import csv
 import io
 import json
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice, product
+from itertools import chain, product
 from typing import Any, BinaryIO, Literal, cast
-from xml.etree import ElementTree
-from xml.etree.ElementTree import Element
 
 from miner.errors import ConfigError, DataError
 from miner.text import streams
 from miner.units import counted
 
-MAX_LISTED_COLUMNS = 20  # in an error message
+MAX_LISTED_COLUMNS, MAX_NAME_CHARS = 20, 100  # in an error message
 MAX_WHOLE_FLOAT = 1e15  # larger ones are written with an exponent
 BATCH_RECORDS = 4096
 CHUNK_CHARS = 1 << 16  # of JSON, read at a time
-MAX_RECORD_CHARS = 1 << 24  # of JSON
+MAX_TRIED_CHARS = 1 << 21  # of JSON, tried as one record
+MAX_RECORD_BYTES, BATCH_BYTES = 1 << 24, 1 << 24  # read for one record, and for a batch of them
+MAX_POSITION_DIGITS = 9
 ARRAY_IN_OBJECT = re.compile(r'\{\s*"(?:[^"\\]|\\.)*"\s*:\s*\[')
-XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
-CODES = {"bpt", "ept", "it", "ph", "ut"}  # elements of a TMX segment whose content is markup of another program
+SEPARATORS = re.compile(r"[ \t\r\n,]*")  # of JSON records
 SNIFFED_BYTES, MIN_SNIFFED_BYTES = 1000, 10
 UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")  # neither can occur in UTF-8
 HIGH_BYTES = 9  # the high bytes of alphabets in UTF-16 are below, and no printed character is
@@ -90,13 +88,14 @@ def select_cells(batches: Iterator[NumberedRecords], columns: Sequence[str], nam
     yield from select_columns(chain([(first, records)], batches), [partial(_pick_cell, position) for position in positions])
 
 
-def split_cells(row: str | Sequence[Value], max_cells: int = sys.maxsize) -> Sequence[Value]:
-    """Cut a line at its tabs, `max_cells` at most being cells; quotes have no meaning. Cells of CSV remain as they are."""
-    return row.split("\t", max_cells) if isinstance(row, str) else row
+def split_cells(row: str | Sequence[Value]) -> Sequence[Value]:
+    """Cut a line at its tabs; quotes have no meaning. Cells of CSV remain as they are."""
+    return row.split("\t") if isinstance(row, str) else row
 
 
 def _pick_cell(position: int, row: Record) -> Value:
-    cells = split_cells(row, position + 1)  # line by line, because many lists of cells take more time than cutting for each column
+    # Line by line, because many lists of cells take more time than cutting for each column.
+    cells = row.split("\t", position + 1) if isinstance(row, str) else row
     if len(cells) > position:
         return cells[position]
     return Fault("invalid", f"{counted(len(cells), 'column')}, expected at least {position + 1}; fix or delete the line")
@@ -104,6 +103,8 @@ def _pick_cell(position: int, row: Record) -> Value:
 
 def _position(column: str) -> int:
     """Return the position, from 0, of a column that is given by its number."""
+    if len(column) > MAX_POSITION_DIGITS:
+        raise ConfigError(f"column {column:.20}: a number of {len(column)} digits; columns count from 1")
     if int(column) == 0:
         raise ConfigError("column 0: columns count from 1")
     return int(column) - 1
@@ -111,13 +112,15 @@ def _position(column: str) -> int:
 
 def list_columns(names: Sequence[str]) -> str:
     """Return the names of columns for an error message."""
-    return ", ".join(name.encode(errors="replace").decode() for name in names[:MAX_LISTED_COLUMNS])
+    return ", ".join(name[:MAX_NAME_CHARS].encode(errors="replace").decode() for name in names[:MAX_LISTED_COLUMNS])
 
 
 def _find_in_header(header: Sequence[str], column: str, name: str) -> int:
     if column not in header:
         listed = list_columns(header)
-        raise DataError(f"{name}:1: no column {column!r} in the header ({listed}); name one of them, or give numbers from 1")
+        raise DataError(
+            f"{name}:1: no column {column[:MAX_NAME_CHARS]!r} in the header ({listed}); name one of them, or give numbers from 1"
+        )
     return header.index(column)
 
 
@@ -144,14 +147,14 @@ def pick_key(record: Record, key: str, numbers: bool = False) -> Value:
     """Return the text of a JSON object under a key, see `find_key`. Null is an empty text; with `numbers`, a number is one too."""
     has_key, value = find_key(record, key)
     if not has_key:
-        return Fault("invalid", f"no key {key!r}; choose another column, or fix the line")
+        return Fault("invalid", f"no key {key[:MAX_NAME_CHARS]!r}; choose another column, or fix the line")
     if isinstance(value, str):
         return checked(value)
     if value is None:
         return ""
     if numbers and isinstance(value, bool | int | float):
         return _number_text(value)
-    return Fault("invalid", f"{key!r} is not text; choose another column")
+    return Fault("invalid", f"{key[:MAX_NAME_CHARS]!r} is not text; choose another column")
 
 
 def _number_text(value: float) -> str:
@@ -230,23 +233,63 @@ def decode(data: bytes | None) -> Value:
         return NOT_UTF8
 
 
-def number_records(records: Iterable[Record]) -> Iterator[NumberedRecords]:
-    """Group records in batches, numbered from 1."""
-    remaining, first = iter(records), 1
-    while batch := list(islice(remaining, BATCH_RECORDS)):
+class _LongRecordError(Exception):
+    """More bytes were read than a record may have."""
+
+
+class _RecordSource(io.RawIOBase):
+    """A file that counts the bytes that are read for a record."""
+
+    def __init__(self, handle: BinaryIO) -> None:
+        self.handle, self.pending_bytes = handle, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.handle.read(len(buffer))
+        self.pending_bytes += len(data)
+        if self.pending_bytes > MAX_RECORD_BYTES + len(buffer):  # the last block of the record before
+            raise _LongRecordError
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def read_records(parse: Callable[[BinaryIO, str], Iterator[Record]], handle: BinaryIO, name: str) -> Iterator[NumberedRecords]:
+    """Yield the records that `parse` yields for a file, in batches, numbered from 1.
+
+    Memory is bounded by MAX_RECORD_BYTES and BATCH_BYTES. Raises DataError for a longer record, before it is parsed.
+    """
+    source, first, num_bytes = _RecordSource(handle), 1, 0
+    batch: list[Record] = []
+    try:
+        for record in parse(cast(BinaryIO, io.BufferedReader(source, streams.BLOCK_BYTES)), name):
+            batch.append(record)
+            if source.pending_bytes:
+                num_bytes, source.pending_bytes = num_bytes + source.pending_bytes, 0
+            if len(batch) == BATCH_RECORDS or num_bytes > BATCH_BYTES:
+                yield first, batch
+                first, batch, num_bytes = first + len(batch), [], 0
+    except _LongRecordError as error:
+        raise DataError(f"{name}:{first + len(batch)}: a record of more than {MAX_RECORD_BYTES:,} bytes; correct the file") from error
+    if batch:
         yield first, batch
-        first += len(batch)
+
+
+def csv_reader(lines: Iterable[str], separator: str) -> Any:
+    """Return a reader of CSV by RFC 4180. It raises csv.Error for a cell of more than MAX_LINE_BYTES."""
+    csv.field_size_limit(streams.MAX_LINE_BYTES)  # of the process; another reader may have set it
+    return csv.reader(lines, delimiter=separator)
 
 
 def csv_rows(handle: BinaryIO, name: str) -> Iterator[Record]:
-    """Yield rows of cells by RFC 4180. The separator is that of `, ; TAB` which the first line has most often."""
+    """Yield rows of cells. The separator is that of `, ; TAB` which the first line has most often."""
     text = io.TextIOWrapper(handle, encoding="utf-8-sig", errors="surrogateescape", newline="")
-    csv.field_size_limit(streams.MAX_LINE_BYTES)
     first_line = text.readline()
     if not first_line:
         return
     separator = max(",;\t", key=first_line.count)
-    rows = csv.reader(chain([first_line], text), delimiter=separator)
+    rows = csv_reader(chain([first_line], text), separator)
     try:
         for row in rows:
             yield BLANK if not row else row if "".join(row).isascii() else [checked(cell) for cell in row]
@@ -263,25 +306,31 @@ def json_records(handle: BinaryIO, name: str, is_record: Callable[[dict[str, Any
     text = io.TextIOWrapper(handle, encoding="utf-8-sig", errors="surrogateescape")
     buffer, is_array = _open_array(text, is_record)
     while True:
-        while buffer := buffer.lstrip(" \t\r\n,"):
-            if is_array and buffer[0] == "]":
+        start = end = 0
+        while (start := _skip_separators(buffer, end)) < len(buffer):
+            if is_array and buffer[start] == "]":
                 return
             try:
-                record, end = decoder.raw_decode(buffer)
+                record, end = decoder.raw_decode(buffer, start)
             except (ValueError, RecursionError) as error:
-                if is_end or len(buffer) > MAX_RECORD_CHARS:
+                if is_end or len(buffer) - start > MAX_RECORD_BYTES // 2:  # it will not end, or be too long
                     raise DataError(f"{name}: not JSON after {num_records} records ({error}); correct the file, or write JSONL") from error
                 break
             if end == len(buffer) and not is_end and not isinstance(record, dict | list | str):
                 break  # a number may continue in the next chunk
             yield record
-            num_records, buffer = num_records + 1, buffer[end:]
+            num_records += 1
         if is_end:
             if is_array:
                 raise DataError(f"{name}: ends within its JSON array after {num_records} records; copy the file again")
             return
-        chunk = text.read(CHUNK_CHARS)
-        is_end, buffer = not chunk, buffer + chunk
+        chunk = text.read(max(CHUNK_CHARS, len(buffer) - start))  # of a long record twice as much, to decode again
+        is_end, buffer = not chunk, buffer[start:] + chunk
+
+
+def _skip_separators(buffer: str, start: int) -> int:
+    match = SEPARATORS.match(buffer, start)
+    return match.end() if match else start
 
 
 def _open_array(text: io.TextIOWrapper, is_record: Callable[[dict[str, Any]], bool]) -> tuple[str, bool]:
@@ -301,68 +350,9 @@ def _open_array(text: io.TextIOWrapper, is_record: Callable[[dict[str, Any]], bo
             first, end = decoder.raw_decode(start)
         except (ValueError, RecursionError):
             chunk = text.read(len(start))  # twice as much to decode again
-            if not chunk or len(start) > MAX_RECORD_CHARS:  # longer than a record, or cut off
+            if not chunk or len(start) > MAX_TRIED_CHARS:  # longer than a record, or cut off
                 return start[array.end() :], True
             start += chunk
         else:
             start += text.read(CHUNK_CHARS)
             return (start, False) if is_record(first) or start[end:].strip() else (start[array.end() :], True)
-
-
-def tmx_units(handle: BinaryIO, name: str) -> Iterator[dict[str, str]]:
-    """Yield the segments of each translation unit by their language."""
-    num_units = 0
-    try:
-        parents: list[Element] = []
-        for event, element in ElementTree.iterparse(handle, events=("start", "end")):
-            if event == "start":
-                parents.append(element)
-                continue
-            parents.pop()
-            if element.tag.rpartition("}")[2] == "tu":
-                num_units += 1
-                yield dict(_segments(element))
-                parents[-1].clear()  # what was read of the body
-    except ElementTree.ParseError as error:
-        raise DataError(f"{name}: not TMX after {num_units} units ({error}); correct the file") from error
-
-
-def select_segments(batches: Iterator[NumberedRecords], langs: Sequence[str], name: str) -> Iterator[Rows]:
-    """Yield the segments of some languages, "" for a unit without it. Raises DataError for a language that no unit has."""
-    languages = set[str]()
-
-    def note_languages() -> Iterator[NumberedRecords]:
-        for first, units in batches:
-            languages.update(*units)
-            yield first, units
-
-    yield from select_columns(note_languages(), [partial(_pick_segment, lang) for lang in langs])
-    for lang in langs:
-        if not any(_matches(code, lang) for code in languages):
-            raise DataError(f"{name}: no segment in {lang}; its languages are {', '.join(sorted(languages)) or 'none'}")
-
-
-def _pick_segment(lang: str, unit: dict[str, str]) -> Value:
-    return next((text for code, text in unit.items() if _matches(code, lang)), "")
-
-
-def _segments(unit: Element) -> Iterator[tuple[str, str]]:
-    """Yield the language and the text of each variant of a translation unit."""
-    for variant in unit.iter():
-        segment = variant.find("{*}seg") if variant.tag.rpartition("}")[2] == "tuv" else None
-        if segment is not None:
-            yield variant.get(XML_LANG) or variant.get("lang") or "", "".join(_texts(segment))
-
-
-def _texts(element: Element) -> Iterator[str]:
-    if element.tag.rpartition("}")[2] not in CODES:
-        yield element.text or ""
-        for child in element:
-            yield from _texts(child)
-            yield child.tail or ""
-
-
-def _matches(code: str, lang: str) -> bool:
-    """Whether a code such as `en-US` is the language `en-us` or `en`."""
-    code, lang = (value.lower().replace("_", "-") for value in (code, lang))
-    return code == lang or code.partition("-")[0] == lang

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from miner.errors import DataError
 from miner.research.datasets.layout import SOLE, Cells, Dropped, FileGroup, Record, RowReader
 from miner.research.datasets.release import ReleaseFile, read_release_lines
+from miner.text.records import MAX_RECORD_BYTES, csv_reader
 
 TOO_LONG = Dropped("line too long", "a line of more than 16 MiB")
 WRONG_CELLS = "wrong number of cells"
@@ -100,15 +101,28 @@ class DelimitedRows:
             return text.split(self.delimiter)
         if not QUOTED_LINE.fullmatch(text):
             return Dropped("broken quotes", f"{text[:40]!r}")
-        return next(csv.reader([text], delimiter=self.delimiter or ","))
+        try:
+            cells: list[str] = next(csv_reader([text], self.delimiter or ","))
+        except csv.Error:  # a cell that is too long
+            return TOO_LONG
+        return cells
 
     def _quoted_rows(self, file: ReleaseFile, lines: Iterator[tuple[int, str | None]]) -> Iterator[Cut]:
-        rows = csv.reader((f"{text or ''}\n" for _, text in lines), delimiter=self.delimiter or ",")
-        start = 1
+        start, num_chars = 1, 0
+
+        def read_bounded() -> Iterator[str]:
+            nonlocal num_chars
+            for _, text in lines:
+                num_chars += len(text or "")
+                if num_chars > MAX_RECORD_BYTES:
+                    raise DataError(f"{file.uri}:{start}: a record of more than {MAX_RECORD_BYTES:,} characters; download the file again")
+                yield f"{text or ''}\n"
+
+        rows = csv_reader(read_bounded(), self.delimiter or ",")
         try:
             for cells in rows:
                 yield start, cells or [""]
-                start = rows.line_num + 1
+                start, num_chars = rows.line_num + 1, 0
         except csv.Error as error:
             raise DataError(f"{file.uri}:{start}: a quote that is not closed ({error}); download the file again") from error
 

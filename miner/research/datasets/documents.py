@@ -1,18 +1,18 @@
 """Texts of documents: Wikipedia articles with marks, JSON documents, translation memories."""
 
 import re
-import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from miner.errors import DataError
 from miner.research.datasets.file_groups import choose_codes
 from miner.research.datasets.layout import SOLE, Dropped, FileGroup, Record, RowReader
+from miner.text.records import read_records
+from miner.text.tmx import tmx_units
 
 SENTENCE_END = re.compile("(?<=。)")  # written without a space behind it
 START = "_START_"
 PARAGRAPH = "_START_PARAGRAPH_"
-XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 
 
 @dataclass(frozen=True)
@@ -71,22 +71,14 @@ class TranslationMemory:
         file = group.files[SOLE]
         languages = group.languages or group.requested
         codes: tuple[str, str] | None = None
-        number = 0
-        try:
-            with file.open() as handle:
-                events = ET.iterparse(handle, events=("start", "end"))
-                root = next(events)[1]
-                for event, element in events:
-                    if event != "end" or _name(element) != "tu":
-                        continue
-                    number += 1
-                    segments = _segments(element)
+        with file.open() as handle:
+            for first, units in read_records(tmx_units, handle, file.uri):
+                for number, unit in enumerate(units, first):
+                    segments = dict[str, str]()
+                    for code, text in unit.items():
+                        segments.setdefault(code.lower(), text)
                     codes = codes or _sides(segments, languages, f"{file.uri}: unit {number}")
                     yield number, _pair(segments, codes)
-                    root.clear()
-        except ET.ParseError as error:
-            line = error.position[0]
-            raise DataError(f"{file.uri}:{line}: not XML ({error}); expected {self.expected}; download the file again") from error
 
 
 def _sides(segments: dict[str, str], languages: tuple[str, ...], where: str) -> tuple[str, str]:
@@ -103,22 +95,6 @@ def _pair(segments: dict[str, str], codes: tuple[str, str]) -> dict[str, str] | 
     if not all(code in segments for code in codes):
         return Dropped("no translation", f"a unit in {', '.join(segments) or 'no language'}")
     return {"source": segments[codes[0]], "target": segments[codes[1]], "source_lang": codes[0], "target_lang": codes[1]}
-
-
-def _segments(unit: ET.Element) -> dict[str, str]:
-    """Language, in lower case -> text of its first segment, inline markup removed."""
-    segments: dict[str, str] = {}
-    for variant in unit:
-        if _name(variant) == "tuv":
-            code = (variant.get(XML_LANG) or variant.get("lang") or "").lower()
-            text = next(("".join(segment.itertext()) for segment in variant if _name(segment) == "seg"), "")
-            segments.setdefault(code, text)
-    return segments
-
-
-def _name(element: ET.Element) -> str:
-    """The name of an element without its namespace, in lower case."""
-    return str(element.tag).rpartition("}")[2].lower()
 
 
 def _paragraphs(article: str) -> Iterator[str]:

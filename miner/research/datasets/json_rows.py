@@ -13,6 +13,7 @@ from miner.text import parquet
 from miner.text.records import find_key
 
 PARQUET_ROWS = 1024  # read at a time
+MAX_JSON_BYTES = 1 << 28  # of a file that is one value
 
 Keys = Mapping[str, str]  # our column -> key; a dot leads into an object
 
@@ -93,7 +94,9 @@ class ParquetRows:
 def load_json(file: ReleaseFile) -> Any:
     """The value of a file that is JSON as a whole; DataError where it is not."""
     with file.open() as handle:
-        data = handle.read()
+        data = handle.read(MAX_JSON_BYTES + 1)
+    if len(data) > MAX_JSON_BYTES:
+        raise DataError(f"{file.uri}: one JSON value of more than {MAX_JSON_BYTES:,} bytes; check that it is as published")
     try:
         return json.loads(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:

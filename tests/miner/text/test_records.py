@@ -127,7 +127,7 @@ def test_inline_codes_and_missing_variants_of_tmx() -> None:
     [
         ("a.json", "[{}, {", "text", "a.json: not JSON after 1 records"),
         ("a.json", '[{"text": "a"}', "text", "a.json: ends within its JSON array after 1 records"),
-        ("a.tmx", "<tmx><body><tu></tu>", "en", "a.tmx: not TMX after 1 units"),
+        ("a.tmx", "<tmx><body><tu></tu>", "en", "a.tmx:1: not TMX after 1 units"),
         ("a.tmx", "<tmx/>", None, "a.tmx: has several languages; name one"),
         ("a.csv", "a,b\n1,2\n", "c", r"a.csv:1: no column 'c' in the header \(a, b\)"),
         ("a.csv", "a,b\n", None, "a.csv: is a table"),

@@ -14,7 +14,7 @@ BUCC_TEXTS: dict[str, str | bytes] = {
 TMX = """<?xml version="1.0" encoding="UTF-8" ?>
 <!DOCTYPE tmx SYSTEM "tmx14.dtd">
 <tmx version="1.4"><header srclang="en" datatype="PlainText"/><body>
-<tu><prop type="x">1</prop><tuv xml:lang="EN-US"><seg>Tom &amp; Eva</seg></tuv><tuv xml:lang="de"><seg>Tom <bpt i="1">und</bpt>
+<tu><tuv xml:lang="EN-US"><seg>Tom &amp; Eva</seg></tuv><tuv xml:lang="de"><seg>Tom <hi>und</hi><bpt i="1">&lt;b&gt;</bpt>
 Eva</seg></tuv></tu>
 <tu><tuv lang="en-US"><seg>Yes.</seg></tuv><tuv lang="DE"><seg>Ja.</seg></tuv></tu>
 <tu><tuv xml:lang="en-US"><seg>Alone.</seg></tuv></tu>
@@ -260,7 +260,11 @@ WRONG = [
         "{}/de-en.dev.de:1: expected id and sentence, tab-separated, ids like de-000000001, found 'Ja.' (no id)",
     ),
     WrongCase("opus-moses", {"News.de-en.de": "Ja.\n"}, "{}/News.de-en.de: the file for 'en' is missing beside it; expected files like"),
-    WrongCase("opus-tmx", {"de-en.tmx": "<tmx>\n<body>"}, "{}/de-en.tmx:2: not XML (no element found: line 2, column 6); expected TMX:"),
+    WrongCase(
+        "opus-tmx",
+        {"de-en.tmx": "<tmx>\n<body>"},
+        "{}/de-en.tmx:2: not TMX after 0 units (no element found: line 2, column 6); correct the file",
+    ),
     WrongCase(
         "wikimatrix",
         {"WikiMatrix.de-en.tsv": "Ja.\tYes.\t1.1\n"},
