@@ -9,8 +9,10 @@ PIP_AUDIT := 2.10.1
 PIP_TOOLS := 7.6.0
 CYCLONEDX := 7.5.0
 DATA   ?= ../shared/data
+FUZZ_FILES ?= 100000
+SEED   ?= 0
 
-.PHONY: venv demo loop-news docs test test-slow clusters flink-test spark-test s3-test lint format audit hashes sbom clean
+.PHONY: venv demo loop-news docs test test-slow fuzz clusters flink-test spark-test s3-test lint format audit hashes sbom clean
 
 venv: $(STAMP)
 
@@ -58,6 +60,10 @@ flink-test spark-test s3-test: $(STAMP)
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal -m slow
+
+# Read changed files of every format; FUZZ_FILES and SEED say how many, and which.
+fuzz: $(STAMP)
+	@$(BIN)/python benchmarks/fuzz.py --files $(FUZZ_FILES) --seed $(SEED) --keep build/fuzz
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -90,6 +90,11 @@ def is_remote_error(error: BaseException) -> bool:
     return any(base.__module__.partition(".")[0] in REMOTE_PACKAGES for base in type(error).__mro__)
 
 
+def is_library_error(error: BaseException) -> bool:
+    """Whether an error is an Exception, or a panic of a library in Rust, which is none."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
 @contextlib.contextmanager
 def storage_errors(uri: str) -> Iterator[None]:
     """Raise an OSError as a StorageError that names the file and a remedy."""

@@ -17,7 +17,7 @@ from miner.arrays import Floats32, Ints32
 from miner.encoders.model_folder import CONFIG, MODULES, list_modules, module_path, read_json
 from miner.encoders.vector_sums import VectorSums
 from miner.encoders.word_cache import PieceIds
-from miner.errors import ModelError
+from miner.errors import ModelError, first_line, is_library_error
 from miner.io import checksums
 
 TOKENIZER, WEIGHTS = "tokenizer.json", "model.safetensors"
@@ -114,13 +114,18 @@ class StaticEmbeddingEncoder(VectorSums):
         path = self.module / TOKENIZER
         try:
             tokenizer = Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises no other class
-            raise ModelError(f"{path}: {error}; {DAMAGED}") from error
+        except BaseException as error:
+            if not is_library_error(error):
+                raise
+            raise ModelError(f"{path}: {first_line(error)}; {DAMAGED}") from error
         tokenizer.no_truncation()
         tokenizer.no_padding()
         return tokenizer
 
     def split_texts(self, texts: list[str]) -> PieceIds:
         """Split n texts into tokens."""
-        encodings = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        try:
+            encodings = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        except Exception as error:  # such as for a model without a token for unknown text; the library raises no other class
+            raise ModelError(f"{self.module / TOKENIZER}: {first_line(error)}; {DAMAGED}") from error
         return PieceIds.from_lists([encoding.ids for encoding in encodings])

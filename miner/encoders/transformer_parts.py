@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from miner import languages
 from miner.config.choices import AUTO, BFLOAT16, FLOAT32, INT8
 from miner.encoders.model_folder import CONFIG, M2M100_ENCODER, TANH, DenseLayer, ModelRecipe, has_architecture, read_json, weight_files
-from miner.errors import ConfigError, MinerError, ModelError, first_line
+from miner.errors import ConfigError, MinerError, ModelError, first_line, is_library_error
 
 if TYPE_CHECKING:
     import torch
@@ -98,8 +98,8 @@ def model_errors(folder: Path) -> Iterator[None]:
         yield
     except MinerError:
         raise
-    except BaseException as error:  # a damaged folder fails in any of its libraries; a panic of the tokenizer is no Exception
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+    except BaseException as error:  # a damaged folder fails in any of its libraries
+        if not is_library_error(error):
             raise
         raise ModelError(
             f"{folder}: transformers cannot load it ({first_line(error)}); download the model again, or choose another encoder"

@@ -146,6 +146,9 @@ def read_batches(
 
 
 def _chunk_bytes(uri: str, group: pq.RowGroupMetaData, columns: Sequence[str]) -> int:
+    """Return the bytes of columns in a row group, or of all where that is little. Raises DataError for a column that fills memory."""
+    if group.total_byte_size <= MAX_BOMB_BYTES:
+        return int(group.total_byte_size)  # pyarrow ends the process where the metadata of a column is damaged
     chunks = [group.column(index) for index in range(group.num_columns)]
     prefixes = tuple(f"{column}." for column in columns)
     chunks = [chunk for chunk in chunks if f"{chunk.path_in_schema}.".startswith(prefixes)]
@@ -161,8 +164,11 @@ def _cell_bytes(column: pa.Array) -> Ints:
     """Return the number of bytes (n,) of each cell of a dictionary of strings, or of those of a struct; zeros for other columns."""
     if pa.types.is_struct(column.type):
         return sum((_cell_bytes(field) for field in column.flatten()), np.zeros(len(column), np.int64))
-    if not pa.types.is_dictionary(column.type) or not len(column.dictionary):
+    if not pa.types.is_dictionary(column.type):
         return np.zeros(len(column), np.int64)
-    lengths = pc.binary_length(column.dictionary.cast(pa.large_binary())).fill_null(0).to_numpy(zero_copy_only=False)
-    sizes: Ints = lengths.astype(np.int64)[column.indices.fill_null(0).to_numpy(zero_copy_only=False)]
+    lengths = pc.binary_length(column.dictionary.cast(pa.large_binary())).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    indices: Ints = column.indices.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    if len(indices) and not 0 <= indices.min() <= indices.max() <= max(0, len(lengths) - 1):
+        raise pa.ArrowInvalid("a cell is not in its dictionary")
+    sizes: Ints = np.append(lengths, 0)[indices]
     return sizes

@@ -111,8 +111,8 @@ def _position(column: str) -> int:
 
 
 def list_columns(names: Sequence[str]) -> str:
-    """Return the names of columns for an error message."""
-    return ", ".join(name[:MAX_NAME_CHARS].encode(errors="replace").decode() for name in names[:MAX_LISTED_COLUMNS])
+    """Return the names of columns for an error message, in one line."""
+    return ", ".join(repr(name[:MAX_NAME_CHARS])[1:-1] for name in names[:MAX_LISTED_COLUMNS])
 
 
 def _find_in_header(header: Sequence[str], column: str, name: str) -> int:

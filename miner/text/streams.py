@@ -119,7 +119,7 @@ def convert_read_errors(uri: str, compression: str) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise DataError(f"{uri}: no such file; check the name") from error
-    except (EOFError, zlib.error, lzma.LZMAError, pa.ArrowInvalid) as error:
+    except (EOFError, UnicodeDecodeError, zlib.error, lzma.LZMAError, pa.ArrowException) as error:
         raise _corrupt(uri, compression, error) from error
     except OSError as error:
         if compression and error.errno is None:  # gzip, bz2 and Arrow raise it for invalid data

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from miner.errors import DataError
 from miner.research.datasets.layout import SOLE, Cells, Dropped, FileGroup, Record, RowReader
 from miner.research.datasets.release import ReleaseFile, read_release_lines
-from miner.text.records import MAX_RECORD_BYTES, csv_reader
+from miner.text.records import MAX_RECORD_BYTES, csv_reader, list_columns
 
 TOO_LONG = Dropped("line too long", "a line of more than 16 MiB")
 WRONG_CELLS = "wrong number of cells"
@@ -86,7 +86,7 @@ class DelimitedRows:
         if self.where and self.where[0] not in names:
             missing.append(self.where[0])
         if missing:
-            listed = ", ".join(name[:40] for name in names[:10]) or "nothing"
+            listed = list_columns(names) or "nothing"
             raise DataError(f"{file.uri}:1: expected a header with {missing[0]!r} ({self.expected}), found {listed}; check the file")
         return names
 

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, cast
 
-from miner.errors import DataError
+from miner.errors import DataError, first_line
 from miner.io import storage
 from miner.text import streams
 from miner.text.records import NOT_UTF8, decode_lines, refuse_utf16
@@ -128,5 +128,5 @@ def _clear_archive_errors(path: str) -> Iterator[None]:
     try:
         with streams.convert_read_errors(path, "an archive"):
             yield
-    except (zipfile.BadZipFile, tarfile.TarError) as error:
-        raise DataError(f"{path}: truncated or not an archive ({error}); download it again") from error
+    except (zipfile.BadZipFile, tarfile.TarError, NotImplementedError, RuntimeError) as error:  # encrypted, or of another method
+        raise DataError(f"{path}: truncated or not an archive ({first_line(error)}); download it again") from error

@@ -134,3 +134,18 @@ def test_damaged_vectors_are_an_error(tmp_path: Path) -> None:
     )
     with pytest.raises(ModelError, match="not the vectors"):
         load_encoder(str(tmp_path / "b"))
+
+
+def test_tokenizers_that_fail_are_one_line(tmp_path: Path) -> None:
+    """One that panics while it is read, and one that has no token for unknown text."""
+    StaticModel(np.ones((len(WORDS), 8), np.float32), word_tokenizer()).save_pretrained(tmp_path / "model")
+    path = tmp_path / "model" / "tokenizer.json"
+    content = json.loads(path.read_text())
+    damaged = {
+        "Precompiled": {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "????"}},
+        "UNK": {"model": content["model"] | {"unk_token": "[NONE]"}},
+    }
+    for reason, values in damaged.items():
+        path.write_text(json.dumps(content | values))
+        with pytest.raises(ModelError, match=rf"tokenizer\.json: .*{reason}"):
+            load_encoder(str(tmp_path / "model")).encode(["text that is not known"])

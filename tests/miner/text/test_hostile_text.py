@@ -16,8 +16,9 @@ from command import error_of, output_of
 from miner.config.commands import TextSettings
 from miner.errors import DataError
 from miner.text import streams
-from miner.text.formats import read_values
+from miner.text.formats import read_rows, read_values
 from miner.text.readers import read_sentences
+from miner.text.records import NOT_UTF8
 
 MEGABYTE = 1 << 20
 COUNT_BYTES = (
@@ -178,3 +179,20 @@ def test_odd_names_that_can_be_printed(name: str, tmp_path: Path, toy_encoder: P
     table = pq.read_table(tmp_path / f"mined {name}" / "bitext.parquet")
     assert table["source_text"].to_pylist() == ["one two"]
     assert set(table["source_file"].to_pylist()) == {f"./{name}"}
+
+
+def test_damaged_parquet_is_one_line(tmp_path: Path) -> None:
+    """In a table of five texts in eight rows: an index that is not in the dictionary, and names and a text that are not UTF-8."""
+    indices = sum(number % 5 << 3 * number for number in range(8)).to_bytes(3, "little")  # 3 bits each
+    table = pa.table({"name": [f"text {number % 5}" for number in range(8)]})
+    damaged = {"indices": (indices, b"\xff\xff\xff"), "names": (b"name", b"nam\xff"), "cells": (b"text 3", b"text \xff")}
+    for kind, (intact, bad) in damaged.items():
+        pq.write_table(table, tmp_path / f"{kind}.parquet", compression="none", store_schema=False)
+        data = (tmp_path / f"{kind}.parquet").read_bytes()
+        assert intact in data
+        (tmp_path / f"{kind}.parquet").write_bytes(data.replace(intact, bad))
+    for kind, reason in (("indices", "a cell is not in its dictionary"), ("names", "'utf-8' codec can't decode byte 0xff")):
+        with pytest.raises(DataError, match=rf"{kind}.parquet: truncated or not Parquet \({reason}"):
+            list(read_rows(str(tmp_path / f"{kind}.parquet"), ["name"]))
+    (rows,) = read_rows(str(tmp_path / "cells.parquet"), ["name"])
+    assert rows.columns == [[*(f"text {number % 5}" for number in range(3)), NOT_UTF8, *(f"text {number % 5}" for number in range(4, 8))]]
