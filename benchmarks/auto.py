@@ -1,104 +1,121 @@
-"""Compare the precision that `--threshold auto` expects with the true one, on text the encoder was not trained on.
+"""The engine that `--engine auto` chooses, beside the time of both.
 
-python benchmarks/auto.py --data DATA [--encoder builtin] [--languages fra ces ...]
+    OMP_WAIT_POLICY=passive python benchmarks/auto.py SOURCE TARGET --sizes 100000 300000 --dims 256 1024
+    ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 FAISS_OPT_LEVEL=AVX2 OMP_WAIT_POLICY=passive \
+        python benchmarks/auto.py SOURCE TARGET    # as a processor without AVX-512
 
-As in benchmarks/threshold.py, a seventh of a language's pairs is hidden among single sides of the others; 600 pairs are planted. Gold pairs
-choose the threshold on one half of the mined pairs, drawn 200 times, and check it on the other. Planted pairs choose it once, and all gold
-pairs check it.
+SOURCE and TARGET are embeddings directories of real text. With more dimensions than theirs, a vector is that of several sentences, one
+after the other. Times are processor seconds divided by the cores, which other load on the machine affects less than wall time. Exact
+search is timed on at most 5 x 5 blocks of the vectors, FAISS on one index and 4,096 queries, and both are scaled to both directions of all
+vectors. The loss is that of the chosen engine with its trial, compared with the faster engine.
 """
 
 import argparse
-import random
+import math
 import tempfile
-from pathlib import Path
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
-import pyarrow.parquet as pq
-from threshold import PARTS, Pair, pairs_of
+import pyarrow as pa
+import torch
 
-from miner.config.commands import FromCandidatesConfig, MineConfig, PairFilters, SentenceFilters
-from miner.errors import DataError
-from miner.mining.thresholds import from_gold
-from pipelines.mining import mine
+from miner.config.commands import IndexSettings
+from miner.devices import CPU, available_cores
+from miner.io import stages, storage, table_files
+from miner.io.corpus import Corpus, open_corpus
+from miner.io.stages import EMBEDDINGS, Shard
+from miner.io.tables import embeddings_schema, vectors_to_arrow
+from miner.search.blocks import BlockCache, search_shards
+from miner.search.readers import ShardReader
+from miner.search.tuning import SearchParameters
+from pipelines.beam.runner import run_pipeline
+from pipelines.search import build_index
+from pipelines.search.engine_trial import EngineTrial
+from pipelines.search.exact import SearchRequest
+from pipelines.search.index_files import IndexedSide
+from pipelines.search.open_index import OpenIndex, draw_sample
 
-LANGUAGES = ("fra", "ces", "hun", "ita", "spa")  # those with news: the others have too few pairs
-PLANTED = 600
-DRAWS = 200
-TARGET_PRECISIONS = (0.9, 0.95, 0.98)
+K, TARGET_RECALL = 8, 0.98
+MAX_BLOCKS = 5
+SAMPLE, TUNING_QUERIES = 4096, 2000
 
-
-def write(folder: Path, pairs: list[Pair]) -> set[Pair]:
-    """Both sides and the planted pairs as files; returns the hidden pairs."""
-    planted, hidden = pairs[:PLANTED], set(pairs[PLANTED::PARTS])
-    unpaired = [pair for pair in pairs[PLANTED:] if pair not in hidden]
-    alone = unpaired[0::2], unpaired[1::2]
-    for side, name in enumerate(("en", "other")):
-        lines = [pair[side] for pair in (*hidden, *alone[side])]
-        random.Random(name).shuffle(lines)
-        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    (folder / "planted").write_text("".join(f"{source}\t{target}\n" for source, target in planted), encoding="utf-8")
-    return hidden
-
-
-def read_bitext(folder: Path) -> tuple[np.ndarray, list[Pair]]:
-    table = pq.read_table(folder / "bitext.parquet")
-    return table["margin"].to_numpy(), list(zip(table["source_text"].to_pylist(), table["target_text"].to_pylist(), strict=True))
+T = TypeVar("T")
 
 
-def choose_by_gold(margins: np.ndarray, is_correct: np.ndarray, precision: float) -> str:
-    """Return the mean and the standard deviation of the precision on the halves that did not choose the threshold."""
-    random_generator = np.random.default_rng(0)
-    precisions = []
-    for _ in range(DRAWS):
-        half = random_generator.random(len(margins)) < 0.5
-        try:
-            choice = from_gold(margins[half], is_correct[half], int(is_correct[half].sum()), precision)
-        except DataError:
-            continue
-        precisions.append(is_correct[~half & (margins > choice.threshold)].mean())
-    summary = f"{np.mean(precisions):.3f} +- {np.std(precisions):.3f}" if precisions else "none"
-    return (
-        summary
-        if len(precisions) == DRAWS
-        else f"{summary} ({DRAWS - len(precisions)} of {DRAWS} halves reach it nowhere, or are too few for an estimate)"
-    )
+def timed(work: Callable[[], T]) -> tuple[T, float]:
+    """Return the result, and the processor seconds divided by the cores."""
+    start = time.process_time()
+    return work(), (time.process_time() - start) / available_cores()
 
 
-def choose_by_planted(folder: Path, hidden: set[Pair], precision: float, encoder: str) -> str:
-    config = {"candidates": str(folder / "out"), "output": str(folder / "again"), "planted": str(folder / "planted"), "encoder": encoder}
-    try:
-        choice = mine.run_from_candidates(
-            FromCandidatesConfig(**config, threshold="auto", precision=precision, pair_filters=PairFilters.none())
-        ).bitext.choice
-    except DataError as error:
-        return str(error)
-    assert choice is not None
-    pairs = read_bitext(folder / "again")[1]
-    num_correct = sum(pair in hidden for pair in pairs)
-    shares = (f"{part.value:.3f} ({part.low:.3f}-{part.high:.3f})" for part in (choice.precision, choice.recall))
-    return f"{num_correct / len(pairs):.3f}, expected {next(shares)}; recall {num_correct / len(hidden):.3f}, expected {next(shares)}"
+def write_subset(corpus: Corpus, rows: int, dim: int, folder: str) -> Corpus:
+    """Write `rows` vectors of this dimension as a corpus of one shard."""
+    ids, vectors = draw_sample(corpus, rows, seed=3)
+    random, parts = np.random.default_rng(7), [vectors]
+    while sum(part.shape[1] for part in parts) < dim:
+        parts.append(vectors[random.permutation(len(vectors))])
+    joined = np.concatenate(parts, axis=1)[:, :dim].astype(np.float32)
+    joined /= np.linalg.norm(joined, axis=1, keepdims=True)
+    uri = storage.join(folder, EMBEDDINGS, stages.shard_name(0, 1))
+    schema = embeddings_schema(dim, corpus.fingerprint)
+    with table_files.parquet_writer(uri, schema) as writer:
+        table = pa.table([pa.array(ids), vectors_to_arrow(joined.astype(np.float16))], schema=schema)
+        writer.write_table(table, row_group_size=32768)
+    return replace(corpus, folder=folder, dim=dim, shards=(Shard(stages.shard_name(0, 1), len(ids), storage.checksum(uri)),))
+
+
+def exact_seconds(source: Corpus, target: Corpus) -> float:
+    """Return the seconds of exact search."""
+    cache = BlockCache.of(torch.device(CPU))
+    block_rows = cache.block_bytes // (2 * source.dim)
+    sides = []
+    for corpus in (source, target):
+        ids, vectors = corpus.read_vectors(corpus.shards[0].name)
+        part = ids[: MAX_BLOCKS * block_rows], vectors[: MAX_BLOCKS * block_rows]
+        sides.append(ShardReader(corpus.folder, corpus.dim, lambda part=part: iter([part])))
+    _, seconds = timed(lambda: search_shards(sides[:1], sides[1:], K, cache, lambda _: None))
+    return seconds * math.prod(max(1.0, corpus.rows / block_rows / MAX_BLOCKS) for corpus in (source, target))
+
+
+def faiss_seconds(queries: Corpus, keys: Corpus, folder: str) -> float:
+    """Return the seconds to index and search both directions, from one of them."""
+    manifest, build = timed(lambda: run_pipeline(build_index.build(keys, folder, IndexSettings(target_recall=TARGET_RECALL), K)))
+    index = OpenIndex(IndexedSide.describe(folder, manifest, keys))
+    sample = draw_sample(queries, SAMPLE + TUNING_QUERIES, seed=4)[1]
+    sample = sample[np.random.default_rng(5).permutation(len(sample))]
+    parameters, tuning = timed(lambda: index.tune(sample[-TUNING_QUERIES:], K, TARGET_RECALL))
+    assert isinstance(parameters, SearchParameters)
+    _, search = timed(lambda: index.search(sample[:SAMPLE], K, parameters))
+    return 2 * (build + tuning + search * queries.rows / SAMPLE)
+
+
+def measure(corpora: tuple[Corpus, Corpus], rows: int, dim: int, folder: str) -> str:
+    """Return one line of the table."""
+    source, target = (write_subset(corpus, rows, dim, f"{folder}/{side}") for side, corpus in enumerate(corpora))
+    trial = EngineTrial(SearchRequest(source, target, K), TARGET_RECALL, (False, False), available_cores())
+    estimate, trial_seconds = timed(trial.estimate)
+    seconds = {"exact": exact_seconds(source, target), "faiss": faiss_seconds(source, target, f"{folder}/index")}
+    auto = seconds[estimate.engine] + trial_seconds
+    cells = (f"{rows:,}", str(dim), f"{seconds['exact']:.1f} ({estimate.exact:.1f})", f"{seconds['faiss']:.1f} ({estimate.faiss:.1f})")
+    return f"| {' | '.join(cells)} | {estimate.engine} | {trial_seconds:.1f} | {100 * (auto / min(seconds.values()) - 1):+.0f} % |"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with train/ and eval/")
-    parser.add_argument("--encoder", default="builtin")
-    parser.add_argument("--languages", nargs="*", default=LANGUAGES)
+    parser.add_argument("source")
+    parser.add_argument("target")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 300_000, 1_000_000])
+    parser.add_argument("--dims", type=int, nargs="+", default=[256, 384, 768, 1024])
     arguments = parser.parse_args()
-    for language in arguments.languages:
-        pairs = pairs_of(arguments.data, language)
-        random.Random(0).shuffle(pairs)
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            hidden = write(folder, pairs)
-            sides = {"source": str(folder / "en"), "target": str(folder / "other"), "output": str(folder / "out")}
-            mine.run(MineConfig(**sides, encoder=arguments.encoder, threshold=float("-inf"), sentence_filters=SentenceFilters.none()))
-            margins, pairs_mined = read_bitext(folder / "out")
-            is_correct = np.array([pair in hidden for pair in pairs_mined])
-            print(f"{language}: {len(hidden)} pairs hidden, {len(pairs) - PLANTED - len(hidden)} single sides")
-            for precision in TARGET_PRECISIONS:
-                print(f"  asked {precision}: by gold, other half {choose_by_gold(margins, is_correct, precision)}")
-                print(f"              by planted pairs {choose_by_planted(folder, hidden, precision, arguments.encoder)}")
+    corpora = open_corpus(arguments.source), open_corpus(arguments.target)
+    torch.zeros(1)  # imports and threads are not part of the first trial
+    for rows in arguments.sizes:
+        for dim in arguments.dims:
+            with tempfile.TemporaryDirectory() as folder:
+                print(measure(corpora, rows, dim, folder), flush=True)
 
 
 if __name__ == "__main__":

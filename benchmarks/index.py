@@ -26,7 +26,6 @@ from miner.io.corpus import Corpus, open_corpus
 from miner.io.stages import EMBEDDINGS, Shard
 from miner.io.tables import embeddings_schema, vectors_to_arrow
 from miner.search import cost_model
-from miner.search.cost_model import SearchWorkload
 from miner.search.exact import SearchOptions, search_block
 from miner.search.neighbours import VectorBlock
 from miner.search.precision import fastest_precision
@@ -93,8 +92,6 @@ def measure(keys: Corpus, queries: np.ndarray, target_recall: float, folder: str
     recall = independent_recall(vectors, queries[:CHECKED_QUERIES], neighbours.similarities[:CHECKED_QUERIES])
     precisions = sorted({fastest_precision(torch.device("cpu"), keys.dim), "float32"})
     measured = {precision: exact_seconds(ids, vectors, queries, precision) for precision in precisions}
-    workload = SearchWorkload((keys.rows, keys.rows), keys.dim, K, target_recall)
-    estimates = {precision: cost_model.estimate_search(workload, precision, available_cores()) for precision in precisions}
     cells = (
         f"{keys.rows:,}",
         manifest.details["factory"],
@@ -104,8 +101,8 @@ def measure(keys: Corpus, queries: np.ndarray, target_recall: float, folder: str
         str(searched_again),
         f"{build_seconds:.0f}",
         f"{search_seconds:.0f}",
-        f"{2 * (build_seconds + search_seconds):.0f} ({estimates['float32'].faiss:.0f})",
-        ", ".join(f"{precision} {seconds:.0f} ({estimates[precision].exact:.0f})" for precision, seconds in measured.items()),
+        f"{2 * (build_seconds + search_seconds):.0f}",
+        ", ".join(f"{precision} {seconds:.0f}" for precision, seconds in measured.items()),
     )
     return "| " + " | ".join(cells) + " |"
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from miner.config.planning import Hardware
 from miner.errors import ConfigError
+from miner.search.cost_model import SearchCosts
 
 HARDWARE: Mapping[str, Hardware] = {
     "cpu8": Hardware(cores=8, memory=32),
@@ -30,8 +31,8 @@ class Speeds:
 
     lines_per_second: float | None  # read, cleaned, deduplicated, sorted and written
     sentences_per_second: float | None  # encoded and written
-    pairs_per_second: float  # pairs of sentences, compared by exact search
-    speedup: float  # relative to what `miner.search.cost_model` expects of the cores; applied to FAISS
+    pairs_per_second: float | None  # pairs of sentences that exact search compares on an accelerator, or as stated; None: by `search`
+    search: SearchCosts  # of the cores
     stage_start_seconds: float
 
 
@@ -80,7 +81,8 @@ def scale_speeds(local: Speeds, local_cores: int, machine: Hardware, encoding: E
     scaled = replace(
         local,
         sentences_per_second=local.sentences_per_second and local.sentences_per_second * ratio,
-        pairs_per_second=local.pairs_per_second * ratio,
+        search=local.search.scale(1 / ratio),
+        pairs_per_second=None,
     )
     if machine.flops is not None:
         scaled = replace(scaled, pairs_per_second=search_speed(machine, encoding.dim, encoding.block_rows))

@@ -1,10 +1,11 @@
-"""Choice of engine and index factory, from sizes and measured constants: the same input gives the same choice on every machine.
+"""Choice of engine and index factory. The time of each engine follows from the sizes and from costs that are measured on a sample of the
+vectors (`miner.search.trials`), or expected where a search is too small or too clear a case to measure them.
 
-benchmarks/index.md describes how the constants were measured.
+benchmarks/auto.md compares the choices with measured times.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from miner.errors import ConfigError
 from miner.search.centroids import KMEANS_ITERATIONS, POINTS_PER_LIST
@@ -19,25 +20,21 @@ ID_BYTES = 8
 GPU_CODE_BYTES = (96, 64, 56, 48, 40, 32, 28, 24, 20, 16, 12, 8, 4, 3, 2, 1)
 GPU_SUBVECTOR_DIMS = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 28, 32)
 
-# Seconds of one core, per dimension of one vector.
-INT8_SECONDS, FLOAT_SECONDS = 2.5e-11, 3.5e-11
-EXACT_SECONDS = {  # per pair
-    **dict.fromkeys(("int8-levels", "narrow-levels", "int8"), INT8_SECONDS),
-    **dict.fromkeys(("float16", "bfloat16", "float32"), FLOAT_SECONDS),
-}
-FLAT_SECONDS = 1.5e-10  # per pair of vectors in a flat index
-COARSE_SECONDS = 5e-11  # per centroid that a vector is compared with
-SCAN_SECONDS = 3.5e-11  # per code that a query is compared with
-RESCORE_SECONDS = 4e-9  # per candidate that is rescored
-CODE_TRAINING_SECONDS = 14.0  # to train the codes of an index, whatever its size
 TUNING_QUERIES = 2000  # compared exactly with all vectors of an index to tune it: once when it is built, once per search
-
+TUNING_SEARCHES = 12  # of these queries, with different efforts: together they take as long as this number with the final effort
 CANDIDATES_PER_NEIGHBOUR = 12  # rescored; tuning takes 1 to 16
+ROWS_EXPONENT = 0.2  # the lists to probe for a recall grow with the vectors of an index by this power
+MIN_GAIN = 0.05  # of the time of exact search, below which FAISS is not worth the neighbours that it misses
 
-# Lists to probe: MEASURED_PROBES of MEASURED_ROWS vectors miss MEASURED_MISSES of the neighbours. The number grows with the vectors
-# and falls with the share that may be missed, by these powers.
-MEASURED_PROBES, MEASURED_ROWS, MEASURED_MISSES = 384, 1_000_000, 0.02
-ROWS_EXPONENT, MISSES_EXPONENT = 0.16, 1.4
+# What is expected before anything is measured. Seconds of one core for vectors of REFERENCE_DIM; others take time in proportion.
+REFERENCE_DIM = 256
+INT8_SECONDS, FLOAT_SECONDS = 6e-10, 5e-9  # per product of two vectors
+SCAN_FACTOR = 2.0  # seconds of a pair in exact search, relative to those of its product
+EXACT_ROW_SECONDS = 3e-5
+ADD_SECONDS, CODES_SECONDS, QUERY_SECONDS = 6e-6, 0.7, 5e-5
+PROBE_SECONDS, EXPECTED_LIST_ROWS = 3.6e-7, 188
+CANDIDATE_SECONDS = 6e-7
+EXPECTED_PROBES, EXPECTED_ROWS, EXPECTED_MISSES, MISSES_EXPONENT = 384, 1_000_000, 0.02, 1.4  # fewer misses take more probes, by this power
 
 
 @dataclass(frozen=True)
@@ -59,21 +56,84 @@ class SearchEstimate:
 
     @property
     def engine(self) -> str:
-        """The faster engine; exact if they tie."""
-        return "faiss" if self.faiss < self.exact else "exact"
+        """The faster engine; exact if they take about the same time."""
+        return "faiss" if self.faiss < (1 - MIN_GAIN) * self.exact else "exact"
 
 
-def estimate_search(workload: SearchWorkload, precision: str, cores: int, has_index: tuple[bool, bool] = (False, False)) -> SearchEstimate:
-    """Estimate a search on `cores` cores whose fastest arithmetic is `precision`; `has_index` says which sides are indexed already."""
-    rows, dim = workload.rows, workload.dim
-    exact = rows[0] * rows[1] * dim * EXACT_SECONDS[precision]
-    approximate = 0.0
+@dataclass(frozen=True)
+class ExactCosts:
+    """Seconds of exact search with all cores of a machine, which reads both sides in blocks."""
+
+    pair: float  # per pair of vectors
+    row: float  # per vector, for each block of the other side
+    block_rows: int
+
+    def seconds(self, rows: tuple[int, int]) -> float:
+        """Return the time of a search. The first block counts twice: no neighbours so far limit the candidates."""
+        blocks = [1 + math.ceil(count / self.block_rows) for count in rows]
+        passes = rows[0] * blocks[1] + rows[1] * blocks[0]
+        return self.pair * rows[0] * rows[1] + self.row * passes / 2
+
+
+@dataclass(frozen=True)
+class FaissCosts:
+    """Seconds of an index and of its search with all cores of a machine."""
+
+    product: float  # per vector and centroid, or vector, that it is compared with in float32
+    add: float  # per vector that is coded
+    codes: float  # to train the codes of an index, whatever its size
+    query: float  # per query, besides the following
+    probe: float  # per list that is searched, which holds `list_rows` vectors
+    list_rows: int
+    candidate: float  # per candidate that is rescored
+    probes: float  # lists that reach the target recall in an index of `rows` vectors
+    rows: int
+
+
+@dataclass(frozen=True)
+class SearchCosts:
+    """What a search costs on a machine, by engine."""
+
+    exact: ExactCosts
+    faiss: FaissCosts
+
+    def scale(self, factor: float) -> "SearchCosts":
+        """Return the costs of a machine on which everything takes `factor` times as long."""
+        names = ("product", "add", "codes", "query", "probe", "candidate")
+        faiss = replace(self.faiss, **{name: factor * getattr(self.faiss, name) for name in names})
+        return SearchCosts(replace(self.exact, pair=factor * self.exact.pair, row=factor * self.exact.row), faiss)
+
+
+def expected_costs(
+    workload: SearchWorkload, cores: int, block_rows: int, int8_seconds: float | None = None, float_seconds: float | None = None
+) -> SearchCosts:
+    """Return the costs that are expected of `cores` cores; `int8_seconds` and `float_seconds` are those of a product of two vectors."""
+    scale = workload.dim / REFERENCE_DIM
+    pair = scale * INT8_SECONDS if int8_seconds is None else int8_seconds
+    product = scale * FLOAT_SECONDS if float_seconds is None else float_seconds
+    misses = max(1 - workload.target_recall, 1e-6)
+    faiss = FaissCosts(
+        product=product,
+        add=scale * ADD_SECONDS,
+        codes=scale * CODES_SECONDS,
+        query=scale * QUERY_SECONDS,
+        probe=scale * PROBE_SECONDS,
+        list_rows=EXPECTED_LIST_ROWS,
+        candidate=scale * CANDIDATE_SECONDS,
+        probes=EXPECTED_PROBES * (EXPECTED_MISSES / misses) ** MISSES_EXPONENT,
+        rows=EXPECTED_ROWS,
+    )
+    return SearchCosts(ExactCosts(SCAN_FACTOR * pair, scale * EXACT_ROW_SECONDS, block_rows), faiss).scale(1 / cores)
+
+
+def estimate_search(workload: SearchWorkload, costs: SearchCosts, has_index: tuple[bool, bool] = (False, False)) -> SearchEstimate:
+    """Estimate a search; `has_index` says which sides are indexed already."""
+    rows, faiss = workload.rows, 0.0
     for keys, queries, is_built in ((*rows, has_index[0]), (*rows[::-1], has_index[1])):
-        approximate += _search_seconds(keys, queries, dim, workload.target_recall)
-        approximate += RESCORE_SECONDS * dim * queries * CANDIDATES_PER_NEIGHBOUR * workload.k
-        approximate += _tuning_seconds(keys, queries, dim, precision)
-        approximate += 0 if is_built else _build_seconds(keys, dim) + _tuning_seconds(keys, keys, dim, precision)
-    return SearchEstimate(exact / cores, approximate / cores + 2 * CODE_TRAINING_SECONDS)
+        query_seconds = _query_seconds(keys, workload.k, costs.faiss)
+        faiss += queries * query_seconds + _tuning_seconds(keys, queries, query_seconds, costs.faiss)
+        faiss += 0 if is_built else _build_seconds(keys, costs.faiss) + _tuning_seconds(keys, keys, query_seconds, costs.faiss)
+    return SearchEstimate(costs.exact.seconds(rows), faiss)
 
 
 def shards_per_group(num_shards: tuple[int, int], num_rows: tuple[int, int]) -> int:
@@ -99,15 +159,15 @@ def exact_read_bytes(num_shards: tuple[int, int], num_rows: tuple[int, int], dim
     return num_bytes[0] * target_groups + num_bytes[1] * source_groups * reads_per_group
 
 
-def _build_seconds(rows: int, dim: int) -> float:
+def _build_seconds(rows: int, costs: FaissCosts) -> float:
     """Return the seconds to train an index and to add its vectors."""
     if rows <= MAX_FLAT_ROWS:
         return 0.0
-    return COARSE_SECONDS * dim * _num_lists(rows) * (KMEANS_ITERATIONS * num_training_rows(rows) + rows)
+    return costs.codes + costs.add * rows + costs.product * num_lists(rows) * (KMEANS_ITERATIONS * num_training_rows(rows) + rows)
 
 
-def _tuning_seconds(keys: int, queries: int, dim: int, precision: str) -> float:
-    return min(TUNING_QUERIES, queries) * keys * dim * EXACT_SECONDS[precision]
+def _tuning_seconds(keys: int, queries: int, query_seconds: float, costs: FaissCosts) -> float:
+    return min(TUNING_QUERIES, queries) * (costs.product * keys + TUNING_SEARCHES * query_seconds)
 
 
 def training_share(rows: int) -> float:
@@ -118,20 +178,17 @@ def training_share(rows: int) -> float:
 
 def num_training_rows(rows: int) -> int:
     """Return the number of vectors that an index of `rows` vectors is trained on."""
-    return 0 if rows <= MAX_FLAT_ROWS else POINTS_PER_LIST * _num_lists(rows)
+    return 0 if rows <= MAX_FLAT_ROWS else POINTS_PER_LIST * num_lists(rows)
 
 
-def _search_seconds(keys: int, queries: int, dim: int, target_recall: float) -> float:
+def _query_seconds(keys: int, k: int, costs: FaissCosts) -> float:
+    """Return the seconds to search the neighbours of one query. Half of the time that a list takes is for the vectors in it."""
+    rescoring = costs.candidate * CANDIDATES_PER_NEIGHBOUR * k
     if keys <= MAX_FLAT_ROWS:
-        return FLAT_SECONDS * dim * keys * queries
-    return dim * queries * (COARSE_SECONDS * _num_lists(keys) + SCAN_SECONDS * keys * _probed_share(keys, target_recall))
-
-
-def _probed_share(keys: int, target_recall: float) -> float:
-    """Return the share of the lists that has to be probed for the target recall."""
-    misses = max(1 - target_recall, 1e-6)
-    probes = MEASURED_PROBES * (keys / MEASURED_ROWS) ** ROWS_EXPONENT * (MEASURED_MISSES / misses) ** MISSES_EXPONENT
-    return float(min(1.0, probes / _num_lists(keys)))
+        return costs.query + costs.product * keys + rescoring
+    lists = num_lists(keys)
+    probes: float = min(lists, costs.probes * (keys / costs.rows) ** ROWS_EXPONENT)
+    return costs.query + costs.product * lists + probes * costs.probe * (1 + keys / lists / costs.list_rows) / 2 + rescoring
 
 
 def choose_factory(rows: int, dim: int, max_bytes: int, gpu: bool = False) -> str:
@@ -158,15 +215,14 @@ def _factory_bytes(rows: int, dim: int, gpu: bool) -> dict[str, int]:
     """Return the candidate factories and the bytes of their indexes, best first."""
     if rows <= MAX_FLAT_ROWS:
         return {"Flat": rows * (4 * dim + ID_BYTES)}
-    num_lists = _num_lists(rows)
+    lists = num_lists(rows)
     codes = _gpu_codes(dim) if gpu else _cpu_codes(dim)
-    return {f"IVF{num_lists},{code}": rows * (code_bytes + ID_BYTES) + num_lists * dim * 4 for code, code_bytes in codes}
+    return {f"IVF{lists},{code}": rows * (code_bytes + ID_BYTES) + lists * dim * 4 for code, code_bytes in codes}
 
 
-def _num_lists(rows: int) -> int:
+def num_lists(rows: int) -> int:
     """Return the power of two nearest to 4 sqrt(rows), at most MAX_LISTS."""
-    num_lists = 1 << round(math.log2(4 * math.sqrt(rows)))
-    return min(MAX_LISTS, num_lists)
+    return min(MAX_LISTS, 1 << round(math.log2(4 * math.sqrt(rows))))
 
 
 def _cpu_codes(dim: int) -> list[tuple[str, int]]:

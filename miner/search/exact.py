@@ -204,6 +204,12 @@ def _num_multiplications(x: DeviceBlock, y: DeviceBlock) -> int:
     return len(x) * len(y) * x.vectors.shape[1]
 
 
+def choose_options(x: DeviceBlock, y: DeviceBlock, k: int, options: SearchOptions = DEFAULT_OPTIONS) -> SearchOptions:
+    """Return the options with the arithmetic that is the fastest for these blocks, of whatever size."""
+    arithmetic = _choose_arithmetic(x, y, k, replace(options, min_trial_multiplications=0))
+    return replace(options, precision=arithmetic.name, axes=arithmetic.axes)
+
+
 def _choose_arithmetic(x: DeviceBlock, y: DeviceBlock, k: int, options: SearchOptions) -> Arithmetic:
     """Choose the fastest precision that costs less than float32, including the uncertain rows that are searched again.
 

@@ -24,17 +24,17 @@ from miner.errors import DataError
 from miner.io.corpus import open_corpus
 from miner.io.stages import EMBEDDINGS, SENTENCES
 from miner.plan.hardware import EncodingCost, Speeds
-from miner.search import cost_model
+from miner.search import cost_model, faiss_index, trials
 from miner.search.blocks import default_block_bytes
+from miner.search.cost_model import SearchCosts, SearchWorkload
 from miner.search.exact import SearchOptions, search_block
 from miner.search.neighbours import VectorBlock
-from miner.search.precision import fastest_precision
 from pipelines.beam.runner import claim_output, run_pipeline
 from pipelines.corpus import embed, ingest
 from pipelines.mining import rescore_choice
 
 MIN_SEARCH_ROWS = 2048  # vectors of either side that are compared first
-COST_MODEL_DIM = 256  # dimension at which `miner.search.cost_model` was measured; times are not exactly proportional to it
+PLANNED_ROWS = 1_000_000  # vectors of either side, whose lists FAISS is timed with
 WARMUP_SENTENCES = 32  # quadrupled until encoding them takes WARMUP_SHARE of the time budget
 WARMUP_SHARE = 1 / 20
 SMALL_RUN_DIVISOR = 4  # the small run has this many times fewer sentences: the difference of both runs excludes startup
@@ -54,7 +54,8 @@ class ProbeSettings:
     """How long the machine is measured, at least."""
 
     embed_seconds: float = 5.0
-    search_seconds: float = 3.0
+    search_seconds: float = 3.0  # of an accelerator
+    trial_rows: int = 1 << 15  # vectors of either side that the cores compare
 
 
 DEFAULT_PROBE = ProbeSettings()
@@ -131,19 +132,27 @@ def measure_token_bytes(texts: Sequence[str], lang: str, config: RunConfig) -> f
 
 def calibrate_search(vectors: Vectors, config: RunConfig, probe: ProbeSettings = DEFAULT_PROBE) -> Calibration:
     """Measure search alone, where nothing is left to embed, by comparing vectors (n, dim) of a corpus."""
-    start, dim = time.perf_counter(), vectors.shape[1]
-    pairs_per_second = reference_speed = _measure_search(vectors, config, probe.search_seconds)
-    if dim != COST_MODEL_DIM:
-        reference_speed = _measure_search(np.zeros((0, COST_MODEL_DIM), dtype=np.float16), config, probe.search_seconds)
-    precision = fastest_precision(torch.device(choose_device(config.device)), COST_MODEL_DIM)
+    start, dim, device = time.perf_counter(), vectors.shape[1], torch.device(choose_device(config.device))
     speeds = Speeds(
         lines_per_second=None,
         sentences_per_second=None,
-        pairs_per_second=pairs_per_second,
-        speedup=reference_speed * COST_MODEL_DIM * cost_model.EXACT_SECONDS[precision] / available_cores(),
+        pairs_per_second=None if device.type == CPU else _measure_search(vectors, config, probe.search_seconds),
+        search=_measure_costs(vectors, config, probe.trial_rows),
         stage_start_seconds=DEFAULT_START_SECONDS,
     )
     return Calibration(speeds, EncodingCost(dim, None, GPU_BLOCK_ROWS), 0.0, time.perf_counter() - start)
+
+
+def _measure_costs(vectors: Vectors, config: RunConfig, max_rows: int) -> SearchCosts:
+    """Return the costs of search with all cores, by the trial that chooses the engine of a run."""
+    block_rows = default_block_bytes(torch.device(CPU)) // (2 * vectors.shape[1])
+    rows, random = min(max_rows, block_rows // 2), np.random.default_rng(SEED)
+    vectors = vectors if len(vectors) > 1 else np.repeat(vectors, 2, axis=0)
+    source, target = (_vector_block(vectors[half::2], rows, random).vectors for half in (0, 1))
+    workload = SearchWorkload((PLANNED_ROWS, PLANNED_ROWS), vectors.shape[1], config.k, config.target_recall)
+    faiss = trials.measure_faiss(target, source, workload) if faiss_index.is_available() else None
+    expected = cost_model.expected_costs(workload, available_cores(), block_rows)
+    return SearchCosts(trials.measure_exact(source, target, config.k, block_rows), faiss or expected.faiss)
 
 
 def _measure_encoding(encoder: Encoder, texts: Sequence[str], budget_seconds: float) -> float:
@@ -187,7 +196,7 @@ def _marginal_speed(small: tuple[int, float], full: tuple[int, float]) -> tuple[
 
 
 def _measure_search(vectors: Vectors, config: RunConfig, budget_seconds: float) -> float:
-    """Return the pairs per second of exact search over such vectors (n, dim); random ones are added where they are too few.
+    """Return the pairs per second of exact search over such vectors (n, dim) on an accelerator.
 
     Part of the time is linear in the vectors. The quadratic part is what twice the rows take beyond twice the time.
     """
@@ -209,9 +218,7 @@ def _measure_search(vectors: Vectors, config: RunConfig, budget_seconds: float) 
 def _time_search(vectors: Vectors, rows: int, config: RunConfig, device: torch.device, random: np.random.Generator) -> float:
     """Return the seconds to compare `rows` of one half of the vectors with as many of the other half."""
     source, target = (_vector_block(vectors[half::2], rows, random) for half in (0, 1))
-    _, wall, cpu = _time(search_block, source, target, config.k, SearchOptions(str(device)))
-    # All cores compute all the time, so time that other processes take is the difference between wall and processor time.
-    return wall if device.type != "cpu" else min(wall, cpu / available_cores())
+    return _time(search_block, source, target, config.k, SearchOptions(str(device)))[1]
 
 
 def _time(work: Callable[Inputs, Output], *args: Inputs.args, **kwargs: Inputs.kwargs) -> tuple[Output, float, float]:
@@ -222,8 +229,10 @@ def _time(work: Callable[Inputs, Output], *args: Inputs.args, **kwargs: Inputs.k
 
 
 def _vector_block(vectors: Vectors, rows: int, random: np.random.Generator) -> VectorBlock:
-    """Return a block of `rows` vectors, filled up with random unit vectors."""
+    """Return a block of `rows` vectors, filled up with means of two of them, which are about as close to each other."""
     missing = max(0, rows - len(vectors))
-    padding = random.normal(size=(missing, vectors.shape[1]))
-    padding /= np.linalg.norm(padding, axis=1, keepdims=True)
-    return VectorBlock(np.arange(rows), np.concatenate([vectors[:rows], padding.astype(np.float16)]))
+    pairs = random.integers(len(vectors), size=(2, missing))
+    means = vectors[pairs[0]].astype(np.float32) + vectors[pairs[1]].astype(np.float32)
+    means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    block = np.concatenate([vectors[:rows], means.astype(np.float16)])
+    return VectorBlock(np.arange(len(block)), block)

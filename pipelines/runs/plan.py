@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import psutil
-import torch
 
 from miner import languages
 from miner.config.commands import TextSettings
@@ -23,7 +22,6 @@ from miner.io.corpus import Corpus
 from miner.plan import corpus_size
 from miner.plan.hardware import find_hardware, scale_speeds
 from miner.search import faiss_index
-from miner.search.precision import fastest_precision
 from miner.text import readers
 from miner.text.sharding import MAX_RANGES, RANGE_BYTES, InputFile, num_ranges_for
 from pipelines.mining import inputs as inputs_module
@@ -163,7 +161,7 @@ def make_plan(config: RunConfig, probe: ProbeSettings = DEFAULT_PROBE) -> RunPla
     if machine is not None:
         speeds = scale_speeds(speeds, available_cores(), machine, calibration.encoding)
     corpora = {name: _plan_corpus(local_config, name, sample, calibration) for name, sample in samples.items()}
-    pool, request = WorkerPool(config.plan.workers, speeds), _engine_request(config, machine, calibration.encoding.dim)
+    pool, request = WorkerPool(config.plan.workers, speeds), _engine_request(config, machine)
     pairs = {}
     for name, (source, target) in sides.items():
         if f"mine {name}" not in done:
@@ -252,14 +250,13 @@ def _plan_corpus(config: RunConfig, name: str, sample: CorpusSample, calibration
     return CorpusSize(sentences, sample.text_bytes, row_bytes, sample.shards, dim, sample.reason, sample.lines, sample.files, token_bytes)
 
 
-def _engine_request(config: RunConfig, machine: Hardware | None, dim: int) -> EngineRequest:
+def _engine_request(config: RunConfig, machine: Hardware | None) -> EngineRequest:
     device = device_type(choose_device(config.device)) if machine is None else "cpu" if machine.flops is None else "a GPU"
     return EngineRequest(
         k=config.k,
         is_rescored=rescore_choice.is_planned(config, config.encoder),
         target_recall=config.target_recall,
         max_index_bytes=config.memory_bytes,
-        precision=fastest_precision(torch.device("cpu"), dim),
         cores=available_cores() if machine is None else machine.cores,
         fixed_engine=engine.fixed_engine(config, device),
         has_gpu=device != "cpu" and (machine is not None or faiss_index.num_gpus() > 0),

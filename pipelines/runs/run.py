@@ -284,7 +284,8 @@ class _RunTasks:
         num_neighbours = config.k if rescoring is None else rescoring.num_neighbours(config.k)
         search = SearchRequest(source, target, num_neighbours, config.device)
         engine_file = f"{output}.engine.json"
-        engine, reason = engine_module.choose_engine(search, config, (False, False), engine_file, self.options)
+        folder = storage.join(output, stages.NEIGHBOURS)
+        engine, reason = yield from engine_module.choose_engine(search, config, (False, False), folder, engine_file, self.options)
         folders_of = {name: self.folders[name] for name in self.pairs[pair]}
         if engine == FAISS:
             folders_of, _ = yield from together({name: self._find_index(name) for name in self.pairs[pair]})

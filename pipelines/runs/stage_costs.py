@@ -5,7 +5,7 @@ benchmarks/scale.md compares the estimates with measurements.
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from miner.plan.hardware import Speeds
@@ -115,7 +115,6 @@ class EngineRequest:
     k: int  # neighbours that are searched
     target_recall: float
     max_index_bytes: int
-    precision: str  # the fastest arithmetic
     cores: int
     fixed_engine: tuple[str, str] | None  # the engine and the reason, where sizes do not matter
     is_rescored: bool = False  # whether all neighbours are rescored
@@ -128,26 +127,27 @@ def plan_engine(source: CorpusSize, target: CorpusSize, request: EngineRequest, 
     workload = SearchWorkload(rows, dim, request.k, request.target_recall)
 
     def faiss_seconds(source_built: bool, target_built: bool) -> float:
-        return cost_model.estimate_search(workload, request.precision, request.cores, (source_built, target_built)).faiss
+        return cost_model.estimate_search(workload, speeds.search, (source_built, target_built)).faiss
 
-    exact_seconds = rows[0] * rows[1] / speeds.pairs_per_second
+    estimate = cost_model.estimate_search(workload, speeds.search)
+    if speeds.pairs_per_second is not None:
+        estimate = replace(estimate, exact=rows[0] * rows[1] / speeds.pairs_per_second)
     search_seconds = faiss_seconds(True, True)
     build_seconds = faiss_seconds(False, True) - search_seconds, faiss_seconds(True, False) - search_seconds
-    estimate, speedup = cost_model.estimate_search(workload, request.precision, request.cores), speeds.speedup
-    comparison = f"exact search in {estimate.exact / speedup:,.0f} s, FAISS in {estimate.faiss / speedup:,.0f} s, of one machine"
+    comparison = f"exact search in {estimate.exact:,.0f} s, FAISS in {estimate.faiss:,.0f} s, of one machine"
     engine, reason = request.fixed_engine or (estimate.engine, comparison)
     num_candidates = DISTINCT_SHARE * request.k * sum(rows) if request.is_rescored else 0.0
-    rescore_seconds = RESCORE_SECONDS * dim * num_candidates / request.cores / speedup
+    rescore_seconds = RESCORE_SECONDS * dim * num_candidates / request.cores
     if engine == "exact":
-        return EngineChoice(engine, reason, None, 1.0, exact_seconds, (0.0, 0.0), rescore_seconds)
+        return EngineChoice(engine, reason, None, 1.0, estimate.exact, (0.0, 0.0), rescore_seconds)
     source_factory, target_factory = (cost_model.choose_factory(count, dim, request.max_index_bytes, request.has_gpu) for count in rows)
     return EngineChoice(
         engine,
         reason,
         (source_factory, target_factory),
         request.target_recall,
-        search_seconds / speedup,
-        (build_seconds[0] / speedup, build_seconds[1] / speedup),
+        search_seconds,
+        build_seconds,
         rescore_seconds,
     )
 

@@ -2,27 +2,26 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from typing_extensions import TypedDict
 
 from miner.config.choices import AUTO, EXACT, FAISS
 from miner.config.commands import EngineSettings, IndexSettings
-from miner.devices import CPU
 from miner.io import records, stages, storage
 from miner.io.corpus import Corpus
-from miner.search import cost_model, dense, faiss_index
-from miner.search.cost_model import SearchWorkload
+from miner.search import faiss_index
 from pipelines.beam import workers
 from pipelines.beam.runner import Pipeline, together
 from pipelines.search import approximate, build_index, exact, index_files, previous_neighbours
+from pipelines.search.engine_trial import EngineTrial
 from pipelines.search.exact import SearchRequest
 from pipelines.search.index_files import IndexedSide
 
 INDEXES = "indexes"  # folder
 CHOICE_FILE = "engine.json"
 REQUESTED = "requested"  # the reason for an engine that the user chose
+MIN_CHECKED_SECONDS = 60.0  # of exact search, from which its first pairs of groups are compared with the estimate
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +52,7 @@ def find_neighbours(
     folder = storage.join(output, stages.NEIGHBOURS)
     has_index = (indexes[0] is not None, indexes[1] is not None)
     if settings.engine == AUTO:
-        engine, reason = choose_engine(search, settings, has_index, storage.join(folder, CHOICE_FILE), options)
+        engine, reason = yield from choose_engine(search, settings, has_index, folder, storage.join(folder, CHOICE_FILE), options)
     else:
         engine, _ = require_engine(settings.engine)
     logger.info("search by the %s engine: %s", engine, reason)
@@ -66,16 +65,18 @@ def find_neighbours(
     built, _ = yield from together(builds)
     source, target = (built[side] if index is None else index for side, index in zip(corpora, indexes, strict=True))
     forward, backward = yield from approximate.run(search, (source, target), settings.target_recall, folder)
+    storage.remove(storage.join(folder, exact.PARTIAL))  # of an exact search that was slower than expected
     return {"name": engine, "reason": reason, exact.FORWARD: forward.details, exact.BACKWARD: backward.details}
 
 
 def choose_engine(
-    search: SearchRequest, settings: EngineSettings, has_index: tuple[bool, bool], uri: str, options: Sequence[str] = ()
-) -> tuple[str, str]:
+    search: SearchRequest, settings: EngineSettings, has_index: tuple[bool, bool], folder: str, uri: str, options: Sequence[str] = ()
+) -> Pipeline[tuple[str, str]]:
     """Return the engine that is faster on the workers, and the reason; `has_index` says which sides are indexed already.
 
-    The choice is recorded in `uri` and reused: it can depend on which arithmetic is the fastest, which is measured, and a resumed run must
-    not change its engine because the machine is busier.
+    After the first pairs of groups, exact search is compared with its estimate. They are in FOLDER, where a later exact search keeps them.
+    The choice is recorded in `uri` and reused: it depends on measured times, and a resumed run must not change its engine because the
+    machine is busier.
     """
     machine = workers.describe(options)
     fixed = fixed_engine(settings, machine.device_type(search.device))
@@ -85,28 +86,14 @@ def choose_engine(
     recorded = records.read(uri, RecordedEngine) if storage.exists(uri) else None
     if recorded is not None and recorded["key"] == key:
         return recorded["engine"], recorded["reason"]
-    rows, dim = (search.source.rows, search.target.rows), search.source.dim
-    workload = SearchWorkload(rows, dim, search.k, settings.target_recall)
-    seconds = cost_model.estimate_search(workload, _precision_on_cpu(workload), machine.cores, has_index)
-    seconds = replace(seconds, exact=seconds.exact * (1 - _searched_share(search, recorded)))
-    sizes = f"{rows[0]:,} x {rows[1]:,} vectors x {dim} dimensions"
-    reason = (
-        f"{sizes} by exact search in about {seconds.exact:.0f} s, by FAISS at recall {settings.target_recall:g} in {seconds.faiss:.0f} s"
-    )
+    trial = EngineTrial(search, settings.target_recall, has_index, machine.cores, _searched_share(search, recorded))
+    seconds = trial.estimate()
+    if machine.is_here and seconds.engine == EXACT and seconds.exact >= MIN_CHECKED_SECONDS and not trial.searched_share:
+        seconds = trial.correct(seconds, (yield from exact.search_first_pairs(search, folder)))
+    reason = trial.describe(seconds)
     shards = previous_neighbours.manifest_details(search.source, search.target)
     records.write(uri, {"key": key, "engine": seconds.engine, "reason": reason, **shards})
     return seconds.engine, reason
-
-
-def _precision_on_cpu(workload: SearchWorkload) -> str:
-    """Return the precision of exact search on a CPU. Measuring which is the fastest takes longer than a small search."""
-    if dense.is_small(*workload.rows, workload.dim):
-        return "float32"
-    import torch
-
-    from miner.search.precision import fastest_precision
-
-    return fastest_precision(torch.device(CPU), workload.dim)
 
 
 def _searched_share(search: SearchRequest, recorded: RecordedEngine | None) -> float:

@@ -9,7 +9,10 @@ are processed as if the target grew, `target_groups_per_pass` at a time: otherwi
 disk at once, one entry for each sentence and group of the other side.
 """
 
+import itertools
 import logging
+import math
+import time
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 PARTIAL, FORWARD, BACKWARD = "blocks", "forward", "backward"  # folders
 
 TARGET_GROUPS_PER_PASS = 32
+FIRST_SHARE = 0.01  # of the pairs of groups, by which the expected time of a search is checked
+MAX_FIRST_SHARE = 0.1  # of the comparisons that these pairs may have
 
 logger = logging.getLogger(__name__)
 
@@ -135,6 +140,29 @@ def run(search: SearchRequest, folder: str) -> Pipeline[tuple[Manifest, Manifest
     return (yield from _search_pass(search, folder))
 
 
+@dataclass(frozen=True)
+class FirstPairs:
+    """What the first pairs of groups took."""
+
+    seconds: float
+    share: float  # of all comparisons
+
+
+def search_first_pairs(search: SearchRequest, folder: str) -> Pipeline[FirstPairs | None]:
+    """Search the first per cent of the pairs of groups, which `run` keeps; None, and nothing is searched, if one pair is a large part."""
+    search = replace(search, shards_per_group=search.group_shards)
+    pairs = plan_group_pairs(search, PreviousNeighbours(folder, {}, {}, {}))
+    count = min(math.ceil(FIRST_SHARE * len(pairs)), search.target_groups_per_pass)
+    first = dict(itertools.islice(pairs.items(), count))
+    rows = [search.source.count_rows(pair.sources) * search.target.count_rows(pair.targets) for pair in first.values()]
+    share = sum(rows) / (search.source.rows * search.target.rows)
+    if share > MAX_FIRST_SHARE:
+        return None
+    start = time.perf_counter()
+    yield from _search_pairs(search, first, folder)
+    return FirstPairs(time.perf_counter() - start, share)
+
+
 def _search_pass(search: SearchRequest, folder: str) -> Pipeline[tuple[Manifest, Manifest]]:
     """Search the pairs of shards that the previous neighbours do not cover, and merge them for each direction."""
     stages = {direction: search.stage(folder, direction) for direction in search.sides()}
@@ -169,7 +197,7 @@ def _search_pairs(search: SearchRequest, pairs: GroupPairs, folder: str) -> Pipe
     num_searched = sum(len(pair.sources) * len(pair.targets) for pair in pairs.values())
     num_pairs = len(search.source.shards) * len(search.target.shards)
     if num_searched < num_pairs:
-        logger.info("search: %d of %d pairs of shards; the others were searched before", num_searched, num_pairs)
+        logger.info("search: %d of %d pairs of shards", num_searched, num_pairs)
     if pairs:
         yield from run_stage(stage, inputs, SearchGroupPair(search, pairs, stage.folder))
 

@@ -5,7 +5,7 @@ import pytest
 
 from miner.errors import ConfigError
 from miner.search import cost_model, tuning
-from miner.search.cost_model import SearchEstimate, SearchWorkload
+from miner.search.cost_model import ExactCosts, FaissCosts, SearchCosts, SearchEstimate, SearchWorkload
 from miner.search.neighbours import Neighbours, empty_neighbours, select_nearest
 
 GB = 10**9
@@ -38,26 +38,42 @@ def test_factory_fits_the_memory_and_the_codes_of_faiss_gpu(rows: int, dim: int,
         assert cost_model.choose_factory(rows, dim, memory, gpu) == factory
 
 
-def estimate(rows: int, precision: str = "float32", k: int = 4, target_recall: float = 0.98, cores: int = 2) -> SearchEstimate:
-    return cost_model.estimate_search(SearchWorkload((rows, rows), 256, k, target_recall), precision, cores)
+BUILT = ((True, True), (False, False))  # which sides have an index
+
+
+def workload(rows: int, k: int = 4, target_recall: float = 0.98) -> SearchWorkload:
+    return SearchWorkload((rows, rows), 256, k, target_recall)
+
+
+def estimate(rows: int, k: int = 4, target_recall: float = 0.98, cores: int = 2) -> SearchEstimate:
+    expected = workload(rows, k, target_recall)
+    return cost_model.estimate_search(expected, cost_model.expected_costs(expected, cores, block_rows=65_536))
 
 
 def test_exact_search_is_chosen_until_faiss_is_faster() -> None:
     assert [estimate(rows).engine for rows in (1000, 10**5, 10**7, 10**8)] == ["exact", "exact", "faiss", "faiss"]
     assert estimate(10**7, target_recall=1.0).engine == "exact", "all lists are probed to find all"
+    assert SearchEstimate(exact=100.0, faiss=96.0).engine == "exact", "which misses no neighbours"
+    assert SearchEstimate(exact=100.0, faiss=94.0).engine == "faiss"
 
 
-def test_faster_arithmetic_and_more_cores_take_less_time() -> None:
-    slow, fast = (estimate(10**6, precision) for precision in ("float32", "int8"))
-    assert fast.exact < slow.exact
-    # Four comparisons of 2,000 vectors with a million, 1e-11 s less per dimension, on two cores.
-    assert slow.faiss - fast.faiss == pytest.approx(4 * 2000 * 10**6 * 256 * 1e-11 / 2)
-    # 48 more candidates for each of two million queries, rescored in 4e-9 s per dimension, on two cores.
-    more_candidates = estimate(10**6, "int8", k=8)
-    assert more_candidates.faiss - fast.faiss == pytest.approx(2 * 10**6 * 48 * 256 * 4e-9 / 2)
-    more_cores = estimate(10**6, "int8", cores=8)
-    assert more_cores.exact == pytest.approx(fast.exact / 4)
-    assert more_cores.faiss < fast.faiss
+def test_an_estimate_equals_a_hand_count() -> None:
+    exact = ExactCosts(pair=2.0, row=3.0, block_rows=10)
+    # Each of 5 vectors meets three blocks of 25, and one more for the first; each of 25 meets one block of 5, and one more.
+    assert exact.seconds((5, 25)) == 2 * 5 * 25 + 3 * (5 * 4 + 25 * 2) / 2
+    costs = FaissCosts(product=1.0, add=2.0, codes=3.0, query=4.0, probe=5.0, list_rows=100, candidate=6.0, probes=7.0, rows=25_600)
+    keys, lists, k = 25_600, 512, 2  # lists of 50 vectors, which take three quarters of the time of those of 100
+    query = 4 + 1 * lists + 7 * 5 * 0.75 + 6 * 12 * k
+    tuning = 2000 * (keys + 12 * query)
+    build = 3 + 2 * keys + lists * (10 * 40 * lists + keys)
+    built, unbuilt = (cost_model.estimate_search(workload(keys, k), SearchCosts(exact, costs), has_index) for has_index in BUILT)
+    assert built.faiss == pytest.approx(2 * (keys * query + tuning))
+    assert unbuilt.faiss - built.faiss == pytest.approx(2 * (build + tuning))
+
+
+def test_more_cores_take_less_time() -> None:
+    one, eight = (estimate(10**6, cores=cores) for cores in (1, 8))
+    assert (eight.exact, eight.faiss) == (pytest.approx(one.exact / 8), pytest.approx(one.faiss / 8))
 
 
 def true_neighbours(rows: int, k: int) -> Neighbours:

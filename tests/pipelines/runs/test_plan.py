@@ -36,7 +36,8 @@ from pipelines.runs.measure_speed import ProbeSettings
 from pipelines.runs.stage_costs import CorpusSize, EngineRequest, WorkerPool
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-SPEEDS = Speeds(lines_per_second=1000.0, sentences_per_second=500.0, pairs_per_second=1e6, speedup=2.0, stage_start_seconds=1.0)
+COSTS = cost_model.expected_costs(SearchWorkload((1, 1), 256, 4, 0.98), cores=2, block_rows=65536)
+SPEEDS = Speeds(lines_per_second=1000.0, sentences_per_second=500.0, pairs_per_second=None, search=COSTS, stage_start_seconds=1.0)
 SMALL_SAMPLES = SamplingSettings(
     counted_bytes=1 << 16, max_files=4, window_bytes=1 << 14, head_bytes=1 << 16, head_step_bytes=1 << 12, kept_bytes=1 << 11
 )  # with which files of a megabyte are sampled
@@ -151,13 +152,15 @@ def test_gpu_speeds_follow_from_the_data_sheet() -> None:
 def test_speeds_follow_cores_accelerator_and_measurement() -> None:
     static = EncodingCost(dim=256, flops_per_sentence=None, block_rows=1000)
     cpu = scale_speeds(SPEEDS, 2, Hardware(cores=8, memory=1), static)
-    assert (cpu.lines_per_second, cpu.sentences_per_second, cpu.pairs_per_second) == (1000, 2000, 4e6)
+    assert (cpu.lines_per_second, cpu.sentences_per_second, cpu.pairs_per_second) == (1000, 2000, None)
+    assert cpu.search.exact.seconds((1000, 1000)) == pytest.approx(COSTS.exact.seconds((1000, 1000)) / 4)
+    assert cpu.search.faiss.probe == pytest.approx(COSTS.faiss.probe / 4)
     gpu = scale_speeds(SPEEDS, 2, MACHINE, static)
     assert (gpu.sentences_per_second, gpu.pairs_per_second) == (2000, hardware.search_speed(MACHINE, 256, 1000))
     transformer = scale_speeds(SPEEDS, 2, MACHINE, EncodingCost(256, 1e10, 1000))
     assert transformer.sentences_per_second == hardware.encoding_speed(MACHINE, 1e10)
     measured = MACHINE.model_copy(update={"lines_per_second": 7.0, "sentences_per_second": 8.0, "pairs_per_second": 9.0})
-    assert scale_speeds(SPEEDS, 2, measured, static) == Speeds(7.0, 8.0, 9.0, 2.0, 1.0)
+    assert scale_speeds(SPEEDS, 2, measured, static) == Speeds(7.0, 8.0, 9.0, COSTS.scale(1 / 4), 1.0)
 
 
 def test_operations_of_a_transformer_equal_a_hand_count(tmp_path: Path) -> None:
@@ -177,11 +180,11 @@ def sized(sentences: int, shards: int = 4) -> CorpusSize:
 
 
 def engine_request(fixed_engine: tuple[str, str] | None = None, max_index_bytes: int = 8 * 10**9) -> EngineRequest:
-    return EngineRequest(k=4, target_recall=0.98, max_index_bytes=max_index_bytes, precision="int8", cores=2, fixed_engine=fixed_engine)
+    return EngineRequest(k=4, target_recall=0.98, max_index_bytes=max_index_bytes, cores=2, fixed_engine=fixed_engine)
 
 
 def estimate(rows: int) -> SearchEstimate:
-    return cost_model.estimate_search(SearchWorkload((rows, rows), 256, 4, 0.98), "int8", cores=2)
+    return cost_model.estimate_search(SearchWorkload((rows, rows), 256, 4, 0.98), COSTS)
 
 
 def test_engine_is_the_one_that_a_run_chooses() -> None:
@@ -190,9 +193,12 @@ def test_engine_is_the_one_that_a_run_chooses() -> None:
         assert choice.engine == estimate(rows).engine
     assert choice.factories == ("IVF4096,PQ128x4", "IVF4096,PQ128x4")
     assert choice.recall == 0.98
-    assert choice.search_seconds + sum(choice.build_seconds) == pytest.approx(estimate(rows).faiss / SPEEDS.speedup)
+    assert choice.search_seconds + sum(choice.build_seconds) == pytest.approx(estimate(rows).faiss)
     exact = stage_costs.plan_engine(sized(rows), sized(rows), engine_request(fixed_engine=("exact", "requested")), SPEEDS)
-    assert (exact.search_seconds, exact.recall, exact.factories) == (rows**2 / SPEEDS.pairs_per_second, 1.0, None)
+    assert (exact.search_seconds, exact.recall, exact.factories) == (estimate(rows).exact, 1.0, None)
+    accelerated = replace(SPEEDS, pairs_per_second=1e6)
+    exact = stage_costs.plan_engine(sized(rows), sized(rows), engine_request(fixed_engine=("exact", "requested")), accelerated)
+    assert exact.search_seconds == rows**2 / 1e6
 
 
 def test_an_index_for_a_gpu_is_planned_for_one() -> None:
@@ -242,7 +248,7 @@ def test_later_settings_override_earlier_ones() -> None:
 @pytest.fixture
 def _short_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure the machine for a fraction of a second."""
-    probe = ProbeSettings(embed_seconds=0.1, search_seconds=0.001)
+    probe = ProbeSettings(embed_seconds=0.1, search_seconds=0.001, trial_rows=512)
     monkeypatch.setattr(plan_module, "make_plan", functools.partial(plan_module.make_plan, probe=probe))
 
 

@@ -173,3 +173,28 @@ def test_the_planned_bytes_are_those_that_are_read(is_resident: bool, tmp_path: 
     assert read_bytes == 72 * 32 * 2 + 60 * 32 * 3 * (1 if is_resident else 2)
     half_a_group = 72 * 32 / 3 / 2
     assert read_bytes == cost_model.exact_read_bytes((6, 4), (72, 60), 16, 2, (1 << 20) if is_resident else half_a_group)
+
+
+@pytest.mark.parametrize("shards", [(6, 4), (12, 10)])
+def test_a_search_keeps_the_first_pairs_of_groups(shards: tuple[int, int], tmp_path: Path) -> None:
+    """Of 24 pairs one is searched first, of 120 pairs two: the search that follows reads the shards of the others."""
+    sizes, ids = (120, 120), (dense.text_ids(120, 2), dense.text_ids(120, 3))
+    vectors = [dense.unit(size, 16, seed) for seed, size in enumerate(sizes)]
+    source, target = (write_corpus(tmp_path / str(side), ids[side], vectors[side], shards[side]) for side in (0, 1))
+    search, folder, records = request(source, target), str(tmp_path / "neighbours"), list[StageRecord]()
+    first = run_pipeline(exact.search_first_pairs(search, folder), stage_records=records)
+    num_first = {(6, 4): 1, (12, 10): 2}[shards]
+    assert first is not None
+    compared = num_first * source.shards[0].rows * sum(shard.rows for shard in target.shards[:num_first]) / num_first
+    assert first.share == pytest.approx(compared / 120**2)
+    run_pipeline(exact.run(search, folder), stage_records=records)
+    assert [record.written for record in records if record.stage == "search"] == [num_first, shards[0] * shards[1] - num_first]
+    neighbours = read_all(tmp_path / "neighbours" / "forward")[1]
+    similarities = dense.neighbours(vectors[0], vectors[1], ids[1], 5)[1]
+    assert (np.sort(neighbours.similarities, axis=None) == np.sort(similarities, axis=None)).all()
+
+
+def test_few_pairs_of_groups_are_not_searched_first(tmp_path: Path) -> None:
+    source, target = (write_corpus(tmp_path / str(seed), dense.text_ids(50, seed), dense.unit(50, 16, seed), 2) for seed in (1, 2))
+    assert run_pipeline(exact.search_first_pairs(request(source, target), str(tmp_path / "out"))) is None
+    assert not (tmp_path / "out").exists()
