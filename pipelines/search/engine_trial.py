@@ -12,7 +12,8 @@ from miner.search import cost_model, dense
 from miner.search.cost_model import SearchCosts, SearchEstimate, SearchWorkload
 from pipelines.search.exact import FirstPairs, SearchRequest
 
-MIN_TRIAL_SECONDS = 20.0  # of exact search as expected, below which the trial would take a large part of it
+MIN_TRIAL_SECONDS = 40.0  # of the faster engine as expected, below which the trial would take a large part of it
+LONG_SECONDS = 200.0  # of exact search as expected, from which a larger tile is timed
 CLEAR_RATIO = 2.5  # of expected times, from which no trial is needed
 TOLERANCE = 0.25  # by which an estimate may be exceeded
 
@@ -38,12 +39,13 @@ class EngineTrial:
             return self._seconds(cost_model.expected_costs(self.workload, self.cores, max(rows)))
         costs = self._expected_costs()
         seconds = self._seconds(costs)
-        if seconds.exact < MIN_TRIAL_SECONDS and CLEAR_RATIO * seconds.exact < seconds.faiss:
+        if min(seconds.exact, seconds.faiss) < MIN_TRIAL_SECONDS or CLEAR_RATIO * seconds.exact < seconds.faiss:
             return seconds
         from miner.search import trials
 
         block_rows = costs.exact.block_rows
-        source, target = (_leading_vectors(corpus, block_rows // 2) for corpus in (self.search.source, self.search.target))
+        tile_rows = block_rows // (2 if seconds.exact >= LONG_SECONDS else 4)
+        source, target = (_leading_vectors(corpus, tile_rows) for corpus in (self.search.source, self.search.target))
         scale = available_cores() / self.cores
         measured = SearchCosts(trials.measure_exact(source, target, self.workload.k, block_rows), costs.faiss)
         costs = SearchCosts(measured.scale(scale).exact, costs.faiss)
