@@ -24,7 +24,7 @@ def faiss(step: Step) -> None:
     faiss_index.require_faiss()
     has_gpu = step.device.type == "cuda" and faiss_index.num_gpus() > 0
     step.record("GPUs that FAISS finds", faiss_index.num_gpus())
-    rows, dim = step.size(1_000_000, 30_000), 256
+    rows, dim = step.size(500_000, 30_000), 256
     keys, queries = step.vectors(rows, dim, 1), step.vectors(QUERIES, dim, 2)
     factory = cost_model.choose_factory(rows, dim, 4 << 30, has_gpu)
     step.record("factory", factory)
@@ -39,17 +39,15 @@ def faiss(step: Step) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "index"
         path.write_bytes(faiss_index.dump(index).tobytes())
-        for device in dict.fromkeys(("cpu", str(step.device))):
+        for device in dict.fromkeys((str(step.device), "cpu")):
             opened = faiss_index.open_file(str(path), device)
             step.record(f"opened for {device}", f"{type(opened.index).__name__} on {opened.device}")
-            for effort in (16, 64, 256):
-                opened.propose(queries, 4 * K, effort)
+            for effort in (16, 64):
+                opened.propose(queries[:10], 4 * K, effort)
                 found: list[np.ndarray] = []
-                seconds = step.seconds(lambda e=effort, o=opened, f=found: f.append(o.propose(queries, 4 * K, e)), 3)
+                seconds = step.seconds(lambda e=effort, o=opened, f=found: f.append(o.propose(queries, 4 * K, e)))
                 recall = float(np.mean([(ids[:, None] == found[0]).any(1).mean() for ids in true.ids.T]))
-                step.record(
-                    f"{device}, {opened.effort_name} {effort}: queries/s, recall@{K} of {4 * K}", f"{QUERIES / seconds:,.0f}, {recall:.4f}"
-                )
+                step.record(f"{device}, {opened.effort_name} {effort}: queries/s, recall@{K}", f"{QUERIES / seconds:,.0f}, {recall:.4f}")
 
 
 def commands(step: Step) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 # What one program reads: runs of 512 bytes in 16 bits.
 BLOCK_ROWS = tl.constexpr(32)
 BLOCK_COLUMNS = tl.constexpr(256)
+NUM_WARPS = 4
 
 
 def group_maxima(products: Tensor, row_group: int, column_group: int) -> tuple[Tensor, Tensor]:
@@ -23,8 +24,13 @@ def group_maxima(products: Tensor, row_group: int, column_group: int) -> tuple[T
     by_column = products.new_empty(num_rows // column_group, num_columns)
     grid = (num_rows // BLOCK_ROWS.value, triton.cdiv(num_columns, BLOCK_COLUMNS.value))
     with torch.cuda.device_of(products):  # type: ignore[no-untyped-call]
-        _group_maxima[grid](products, by_row, by_column, num_columns, row_group, column_group)
+        _group_maxima[grid](products, by_row, by_column, num_columns, row_group, column_group, num_warps=NUM_WARPS)
     return by_row, by_column.T
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _larger(one, other):  # type: ignore[no-untyped-def]
+    return tl.maximum(one, other)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -37,9 +43,9 @@ def _group_maxima(products, by_row, by_column, num_columns, ROW_GROUP: tl.conste
 
     groups = tl.program_id(1) * ROW_GROUPS + tl.arange(0, ROW_GROUPS)[None, :]
     num_groups = num_columns // ROW_GROUP
-    maxima = tl.max(tl.reshape(block, (BLOCK_ROWS, ROW_GROUPS, ROW_GROUP)), axis=2)
+    maxima = tl.reduce(tl.reshape(block, (BLOCK_ROWS, ROW_GROUPS, ROW_GROUP)), 2, _larger)  # tl.max would compute in 32 bits
     tl.store(by_row + rows * num_groups + groups, maxima, mask=groups < num_groups)
 
     groups = tl.program_id(0).to(tl.int64) * COLUMN_GROUPS + tl.arange(0, COLUMN_GROUPS)[:, None]
-    maxima = tl.max(tl.reshape(block, (COLUMN_GROUPS, COLUMN_GROUP, BLOCK_COLUMNS)), axis=1)
+    maxima = tl.reduce(tl.reshape(block, (COLUMN_GROUPS, COLUMN_GROUP, BLOCK_COLUMNS)), 1, _larger)
     tl.store(by_column + groups * num_columns + columns, maxima, mask=columns < num_columns)
