@@ -87,6 +87,16 @@ def upload(tensor: "torch.Tensor", device: "torch.device") -> "torch.Tensor":
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == CUDA else tensor.to(device)
 
 
+def attention_kernels(device: "torch.device") -> contextlib.AbstractContextManager[None]:
+    """Keep cuDNN's attention out on a GPU: it plans each new shape of a batch, which takes longer than most batches themselves."""
+    if device.type == CPU:
+        return contextlib.nullcontext()
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    kernels = sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
+    return cast(contextlib.AbstractContextManager[None], kernels)
+
+
 def available_cores() -> int:
     """Count the cores that this process may use; containers often allow fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):

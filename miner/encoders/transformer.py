@@ -23,7 +23,7 @@ from miner import languages
 from miner.arrays import Bools, Floats32, Int8s, Ints
 from miner.config.choices import AUTO, FLOAT32
 from miner.config.commands import EncoderSettings
-from miner.devices import CPU, choose_device, read_ahead, upload
+from miner.devices import CPU, attention_kernels, choose_device, read_ahead, upload
 from miner.encoders import transformer_parts as parts
 from miner.encoders.base import EncodeCounts, check_texts
 from miner.encoders.model_folder import ModelRecipe, fingerprint, read_recipe
@@ -378,7 +378,8 @@ class TransformerEncoder:
         inputs = {name: self._pad([values[index] for index in batch], name) for name, values in tokens.items()}
         lengths = torch.tensor([len(tokens["input_ids"][index]) for index in batch])
         mask = upload((torch.arange(inputs["input_ids"].shape[1]) < lengths[:, None]).long(), self.device)
-        output = self._model(**inputs, attention_mask=mask, output_hidden_states=needs_hidden_states)
+        with attention_kernels(self.device):
+            output = self._model(**inputs, attention_mask=mask, output_hidden_states=needs_hidden_states)
         return output.hidden_states if needs_hidden_states else [output.last_hidden_state], mask
 
     def _download(self, vectors: Tensor) -> Floats32:

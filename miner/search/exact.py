@@ -34,7 +34,7 @@ from miner.search.principal_axes import AxesSettings, PrincipalAxes, choose_axes
 T = TypeVar("T")
 
 MIN_TILE_ROWS = 256
-PRODUCT_BYTES = 34  # of device memory for each product of a tile: itself, the next one, and what is copied of it where most candidates tie
+PRODUCT_BYTES = 32  # of device memory for each product of a tile: itself, and what is copied of it where most candidates tie
 TRIAL_ROWS = 256  # vectors of either side on which a precision is tried
 CHUNK_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 26}  # of a temporary array of float64: 8 and 512 MB
 SCORING_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 26}  # of one while candidates are scored: on a CPU it has to fit into the cache

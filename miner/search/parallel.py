@@ -1,14 +1,12 @@
-"""Run independent tasks on the cores of a CPU, or ahead of each other on a GPU."""
+"""Run independent tasks on the cores of a CPU."""
 
 import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
-
-T = TypeVar("T", bound=tuple[Any, ...])
 
 MAX_THREADS = 16  # beyond, threads wait for Python's lock; the remaining cores go to torch inside each thread
 
@@ -35,35 +33,6 @@ def parallel_for(count: int, task: Callable[[int], None], device: "torch.device"
     finally:
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(cores)
-
-
-def compute_ahead(items: Iterator[T], device: "torch.device") -> Iterator[T]:
-    """Yield the items, tuples with tensors of a GPU: the next item is computed in a stream of its own while the caller works on this one.
-
-    The memory of an item may be that of the last but one, whose use by the caller has ended by then.
-    """
-    import torch
-
-    caller, stream = torch.cuda.current_stream(device), torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    stream.wait_stream(caller)
-
-    def compute() -> tuple[T | None, "torch.cuda.Event"]:
-        with torch.cuda.stream(stream):
-            return next(items, None), stream.record_event()
-
-    try:
-        item, is_computed = compute()
-        while item is not None:
-            following = compute()
-            caller.wait_event(is_computed)
-            for value in item:
-                if isinstance(value, torch.Tensor):
-                    value.record_stream(caller)
-            yield item
-            stream.wait_event(caller.record_event())
-            item, is_computed = following
-    finally:
-        caller.wait_stream(stream)  # before the memory is used for anything else
 
 
 @contextlib.contextmanager

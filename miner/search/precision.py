@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import repeat
 
 import torch
 from torch import Tensor
@@ -64,15 +63,16 @@ class Precision:
             return max(left.max_rounded_norm * right.max_rounded_norm, 2.0**-24) / LEVELS
         return left.scale * right.scale
 
-    def multiplier(self, columns: "Tile", memories: Iterator[Tensor]) -> Callable[["Tile"], Tensor]:
-        """Return a function of a tile to its products (p, q) with `columns`, in the next of these memories where they are not in levels."""
+    def multiplier(self, columns: "Tile", max_rows: int) -> Callable[["Tile"], Tensor]:
+        """Return a function of a tile of at most `max_rows` to its products (p, q) with `columns`, which the next ones may overwrite."""
         if self.is_in_levels:
             return self._level_multiplier(columns)
         right = columns.operand.T.to(self.operands).contiguous()
+        memory = right.new_empty(max_rows * right.shape[1], dtype=self.products)  # allocating memory for each product would be slow
 
         def multiply(rows: "Tile") -> Tensor:
             shape = (len(rows.operand), right.shape[1])
-            return self.multiply(rows.operand, right, next(memories)[: shape[0] * shape[1]].view(shape))
+            return self.multiply(rows.operand, right, memory[: shape[0] * shape[1]].view(shape))
 
         return multiply
 
@@ -256,7 +256,7 @@ def _probe_seconds(precision: Precision, shape: tuple[int, int], dim: int) -> fl
     largest = precision.max_operand if precision.is_integer else 1
     rows, columns = (_probe_tile(torch.full((size, dim), largest, dtype=precision.operands)) for size in shape)
     try:
-        multiply = precision.multiplier(columns, repeat(columns.operand.new_empty(shape[0] * shape[1], dtype=precision.products)))
+        multiply = precision.multiplier(columns, shape[0])
         start = time.perf_counter()
         products = multiply(rows)
     except (RuntimeError, AttributeError):

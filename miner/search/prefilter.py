@@ -11,7 +11,6 @@ directly (`miner.search.levels`).
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import cycle
 from threading import Lock
 
 import numpy as np
@@ -20,7 +19,7 @@ from torch import Tensor
 
 from miner.search.group_maxima import COLUMN_GROUP, ROW_GROUP, both_maxima, row_maxima
 from miner.search.levels import WORD, Cells, cells_above, strided_maxima, words_above
-from miner.search.parallel import compute_ahead, parallel_for
+from miner.search.parallel import parallel_for
 from miner.search.precision import Precision, Tile
 
 DENSE_SHARE = 1 / 4  # of the groups of a tile: where more pass, it pays to raise the dropped bound by the maxima first
@@ -230,14 +229,15 @@ def _read_groups(products: Tensor, groups: Tensor, thresholds: Tensor, dim: int)
     return rows[group], numbers[group] * size + hits % size, values.view(-1)[hits]
 
 
-def _add_products(rows: TileCandidates, other: Tile, columns: TileCandidates | None, products: Tensor, *maxima: Tensor) -> None:
-    """Add the products (p, q) with the vectors of `other`, whose groups have these maxima, to the rows, and to the columns where given."""
+def _add_products(products: Tensor, rows: TileCandidates, other: Tile, columns: TileCandidates | None) -> None:
+    """Add the products (p, q) with the vectors of `other` to the candidates of the rows, and to those of the columns where given."""
     sides = [(rows, other, 1)]
     if columns is not None:
         sides.append((columns, rows.tile, 0))
     if rows.precision.is_in_levels:
         _add_levels(products, sides)
         return
+    maxima = [row_maxima(products)] if columns is None else both_maxima(products)
     for side_maxima, (candidates, others, dim) in zip(maxima, sides, strict=True):
         candidates.add_products(products, side_maxima, others, dim)
 
@@ -257,58 +257,36 @@ def _add_levels(products: Tensor, sides: Sequence[tuple[TileCandidates, Tile, in
 
 def scan_rows(rows: Sequence[TileCandidates], y: Sequence[Tile], precision: Precision) -> None:
     """Collect the candidates of `rows` among the vectors of y: one direction."""
-    _scan(rows, y, [None] * len(y), precision)
+
+    def scan_column(j: int) -> None:
+        for i, products in _tile_products([candidates.tile for candidates in rows], y[j], j, precision):
+            _add_products(products, rows[i], y[j], None)
+
+    parallel_for(len(y), scan_column, y[0].operand.device)
     _select_pending(rows)
 
 
 def scan_both(rows: Sequence[TileCandidates], columns: Sequence[TileCandidates], precision: Precision) -> None:
     """Collect the candidates of `rows` among the vectors of `columns`, and the reverse."""
-    _scan(rows, [candidates.tile for candidates in columns], columns, precision)
-    _select_pending([*rows, *columns])
-
-
-def _scan(rows: Sequence[TileCandidates], y: Sequence[Tile], columns: Sequence[TileCandidates | None], precision: Precision) -> None:
-    """Add all products to the rows, and to the columns where given. A GPU multiplies the next tiles meanwhile, in memory of their own."""
-    x, device = [candidates.tile for candidates in rows], y[0].operand.device
-    size = max(len(tile.operand) for tile in x) * max(len(tile.operand) for tile in y)
-
-    def memories(count: int) -> Iterator[Tensor]:  # allocating memory for each product would be slow
-        return cycle([torch.empty(size, dtype=precision.products, device=device) for _ in range(count)])
-
-    def add(j: int, i: int, products: Tensor, *maxima: Tensor) -> None:
-        _add_products(rows[i], y[j], columns[j], products, *maxima)
 
     def scan_column(j: int) -> None:
-        for item in _tile_products(x, y[j], columns[j] is not None, j, precision, memories(1)):
-            add(j, *item)
+        for i, products in _tile_products([candidates.tile for candidates in rows], columns[j].tile, j, precision):
+            _add_products(products, rows[i], columns[j].tile, columns[j])
 
-    if device.type == "cpu":
-        parallel_for(len(y), scan_column, device)
-        return
-    memory = memories(2)
-    tiles = ((j, *item) for j in range(len(y)) for item in _tile_products(x, y[j], columns[j] is not None, j, precision, memory))
-    for item in compute_ahead(tiles, device):
-        add(*item)
+    parallel_for(len(columns), scan_column, columns[0].tile.operand.device)
+    _select_pending([*rows, *columns])
 
 
 def _select_pending(tiles: Sequence[TileCandidates]) -> None:
     parallel_for(len(tiles), lambda number: tiles[number].select_pending(), tiles[0].keys.device)
 
 
-def _tile_products(
-    rows: Sequence[Tile], columns: Tile, has_both: bool, first: int, precision: Precision, memories: Iterator[Tensor]
-) -> Iterator[tuple[int, Tensor, *tuple[Tensor, ...]]]:
-    """Yield i, the products of rows[i] with `columns` in the next memory, and the maxima of their groups: of rows, or of both directions.
-
-    i starts at `first` and wraps, so that threads work on different rows. Products in levels have no maxima.
-    """
-    multiply = precision.multiplier(columns, memories)
+def _tile_products(rows: Sequence[Tile], columns: Tile, first: int, precision: Precision) -> Iterator[tuple[int, Tensor]]:
+    """Yield i and the products of rows[i] with `columns`; i starts at `first` and wraps, so that threads work on different rows."""
+    multiply = precision.multiplier(columns, max(len(tile.operand) for tile in rows))
     padding = padding_value(precision.products)
     for i in (*range(first % len(rows), len(rows)), *range(first % len(rows))):
         products = multiply(rows[i])
         products[len(rows[i].positions) :] = padding
         products[:, len(columns.positions) :] = padding
-        if precision.is_in_levels:
-            yield i, products
-        else:
-            yield i, products, *(both_maxima(products) if has_both else (row_maxima(products),))
+        yield i, products

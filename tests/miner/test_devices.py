@@ -66,3 +66,17 @@ def test_a_gpu_has_a_device_file_on_linux(tmp_path: Path, platform: str, name: s
 def test_vectors_are_searched_on_the_device_of_their_encoder() -> None:
     assert search_device(SimpleNamespace(device=torch.device("cuda:1"))) == "cuda:1"
     assert search_device(SimpleNamespace(dim=3)) == "cpu"
+
+
+def test_a_gpu_does_not_plan_attention_for_each_shape_of_a_batch() -> None:
+    names = ("cudnn", "flash", "mem_efficient", "math")
+
+    def enabled() -> list[bool]:
+        return [getattr(torch.backends.cuda, f"{name}_sdp_enabled")() for name in names]
+
+    before = enabled()
+    with devices.attention_kernels(torch.device("cuda")):
+        assert enabled() == [False, True, True, True]
+    assert enabled() == before
+    with devices.attention_kernels(torch.device("cpu")):
+        assert enabled() == before

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from miner.devices import upload
+from miner.devices import attention_kernels, upload
 from miner.encoders import hub
 from miner.encoders import transformer_parts as parts
 from miner.encoders.model_folder import ModelRecipe, read_recipe
@@ -173,7 +173,8 @@ class Transformer(nn.Module):
         """Return the vectors (n, dim) float32 of collated texts."""
         device = next(self.parameters()).device
         inputs = {name: upload(tensor, device) for name, tensor in inputs.items()}
-        output = self.model(**inputs, output_hidden_states=bool(POOLINGS[self.pooling].layers))
+        with attention_kernels(device):
+            output = self.model(**inputs, output_hidden_states=bool(POOLINGS[self.pooling].layers))
         states = getattr(output, "hidden_states", None) or [output.last_hidden_state]
         vectors = pooler(self.pooling)(states, inputs["attention_mask"])
         return vectors if self.head is None else self.head(vectors).float()

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from miner.devices import upload
+from miner.devices import attention_kernels, upload
 from miner.encoders.transformer_parts import model_errors
 from miner.errors import ConfigError
 from miner.training.data.batches import ANCHOR, Ints
@@ -101,7 +101,8 @@ class MlmTerm(LossTerm):
         return upload(masked, device), upload(labels, device), upload(mask, device)
 
     def _loss(self, tower: Any, ids: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-        tokens = tower.model(input_ids=ids, attention_mask=mask).last_hidden_state
+        with attention_kernels(ids.device):
+            tokens = tower.model(input_ids=ids, attention_mask=mask).last_hidden_state
         return mlm_loss(tokens, labels, self.head)
 
 

@@ -163,7 +163,7 @@ def test_levels_are_products_within_their_error_and_negative_ones_are_zero(dim: 
     for side in vectors:
         side[:3] = [np.full(dim, 1 / np.sqrt(dim)), np.full(dim, -1 / np.sqrt(dim)), np.zeros(dim)]  # the largest and smallest product
     (x,), (y,) = (build_tiles(torch.from_numpy(side), precision, 128) for side in vectors)
-    levels = precision.multiplier(y, iter(()))(x).double()
+    levels = precision.multiplier(y, 128)(x).double()
     products = x.scale * x.operand.double() @ y.operand.double().T * y.scale / precision.product_scale(x, y)
     assert ((levels - products.clamp(min=0)).abs() <= precision.level_error(dim)).all()
     assert (levels[products < 0] == 0).all()

@@ -17,17 +17,17 @@ from miner.search.precision import Precision, full_precision_matmul
 @pytest.mark.parametrize(
     ("free_bytes", "rows"),
     [
-        (34 * 32768**2, 32768),  # 37 GB
-        (34 * 32768**2 - 1, 16384),
+        (32 * 32768**2, 32768),  # 34 GB
+        (32 * 32768**2 - 1, 16384),
         (24 << 30, 16384),
-        (34 * 16384**2, 16384),
-        (34 * 16384**2 - 1, 8192),
+        (8 << 30, 16384),
+        ((8 << 30) - 1, 8192),
         (1 << 30, 4096),
-        (34 * 256**2, 256),
+        (32 * 256**2, 256),
         (0, 256),  # the smallest tile is tried in any case
     ],
 )
-def test_tiles_take_at_most_34_bytes_of_free_memory_for_a_product(free_bytes: int, rows: int) -> None:
+def test_tiles_take_at_most_32_bytes_of_free_memory_for_a_product(free_bytes: int, rows: int) -> None:
     assert fitting_tile_rows(32768, free_bytes) == rows
 
 
