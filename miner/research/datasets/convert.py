@@ -43,6 +43,7 @@ class DatasetSummary:
     files: dict[GroupKey, FileSummary] = field(default_factory=dict)
     languages: Counter[str] = field(default_factory=Counter)  # rows of each language, or of each pair of them
     columns: list[str] = field(default_factory=list)
+    checksums: dict[str, str] = field(default_factory=dict)  # of the files read, or of their archives
     examples: list[dict[str, str]] = field(default_factory=list)
 
     def add(self, batch: RowBatch) -> None:
@@ -50,6 +51,7 @@ class DatasetSummary:
         files = tuple(file.uri for _, file in sorted(group.files.items()))
         key = (files, group.split, group.languages)
         summary = self.files.setdefault(key, FileSummary(list(files), group.split, list(group.languages)))
+        self.checksums.update({file.path: storage.checksum(file.path) for file in group.files.values() if file.path not in self.checksums})
         summary.rows += batch.num_read
         summary.kept += len(batch)
         summary.dropped += batch.dropped
@@ -80,6 +82,7 @@ class DatasetSummary:
             "kept": self.kept,
             "dropped": dict(self.dropped),
             "languages": dict(self.languages),
+            "checksums": self.checksums,
             "files": [{**vars(part), "dropped": dict(part.dropped)} for part in self.files.values()],
             "examples": self.examples,
         }

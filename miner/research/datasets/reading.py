@@ -9,12 +9,16 @@ from itertools import compress, islice
 
 from miner.errors import DataError
 from miner.languages import canonical
+from miner.research.datasets.delimited import WRONG_CELLS
 from miner.research.datasets.file_groups import comparable, find_groups
 from miner.research.datasets.layout import Cells, DatasetForm, DatasetLayout, Dropped, FileGroup, Record
 from miner.text.normalise import clean_all
 
 BATCH_ROWS = 4096
 Columns = dict[str, list[str]]  # our column -> n cells
+UNREADABLE = {WRONG_CELLS, "broken quotes", "not JSON", "missing key", "value is not text", "line too long"}  # reasons of damaged files
+MAX_UNREADABLE = 0.1  # of the rows of a file of at least MIN_ROWS
+MIN_ROWS = 100
 ELSEWHERE = "dropped in another language"
 
 
@@ -68,13 +72,18 @@ def _batches(layout: DatasetLayout, form: DatasetForm, group: FileGroup) -> Iter
     records = form.read(group)
     if group.requested:
         records = _of_languages(records, group.requested)
-    num_read = 0
+    num_read = num_unreadable = 0
     while chunk := list(islice(records, BATCH_ROWS)):
         columns, drops = _usable(layout, form, group, chunk, num_read)
         if num_read == 0 and len(drops) == len(chunk):
             _refuse(layout, form, group, drops)
         num_read += len(chunk)
+        num_unreadable += sum(drop.reason in UNREADABLE for _, drop in drops)
         yield RowBatch(group, columns, len(chunk), Counter(drop.reason for _, drop in drops))
+    if num_read >= MIN_ROWS and num_unreadable > MAX_UNREADABLE * num_read:
+        raise DataError(
+            f"{group.title}: {num_unreadable:,} of {num_read:,} rows cannot be read; expected {form.read.expected}; download the file again"
+        )
     if num_read == 0:
         of_languages = f" in {' or '.join(group.requested)}" if group.requested else ""
         raise DataError(f"{group.title}: no rows{of_languages}; expected {form.read.expected}; download the file again")

@@ -4,8 +4,10 @@ import contextlib
 import posixpath
 import tarfile
 import zipfile
+from collections import Counter
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import BinaryIO, cast
 
 from miner.errors import DataError, first_line
@@ -15,6 +17,7 @@ from miner.text.records import NOT_UTF8, decode_lines, refuse_utf16
 
 TARS = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
 MAX_LINE_BYTES = 1 << 24  # of one line; a document of mC4 is one line
+ENCRYPTED = 1  # flag of a member of a zip
 JUNK = ("__MACOSX", "Icon\r")  # what macOS leaves in archives
 
 
@@ -89,12 +92,25 @@ def _is_junk(name: str) -> bool:
 
 
 def _members(path: str) -> list[ReleaseFile]:
+    """List the files of an archive, which is read to its end: there is the checksum of a compressed tar, without which no row counts.
+
+    The members of a zip have a checksum each.
+    """
     with _clear_archive_errors(path), _open_archive(path) as archive:
         if isinstance(archive, zipfile.ZipFile):
-            names = [info.filename for info in archive.infolist() if not info.is_dir()]
+            infos = [info for info in archive.infolist() if not info.is_dir()]
+            if any(info.flag_bits & ENCRYPTED for info in infos):
+                raise DataError(f"{path}: encrypted; unpack it, and name the folder")
+            names = [info.filename for info in infos]
         else:
             names = [info.name for info in archive if info.isfile()]
-    return [ReleaseFile(path, name.removeprefix("./")) for name in sorted(names) if not _is_junk(name)]
+            while archive.fileobj is not None and archive.fileobj.read(1 << 20):
+                pass
+    names = [name.removeprefix("./") for name in names if not _is_junk(name)]
+    name, count = max(Counter(names).items(), key=itemgetter(1), default=("", 0))
+    if count > 1:
+        raise DataError(f"{path}: {count} files named {name}; unpack it, and name the folder with the one that you want")
+    return [ReleaseFile(path, name) for name in sorted(names)]
 
 
 @contextlib.contextmanager
@@ -128,5 +144,7 @@ def _clear_archive_errors(path: str) -> Iterator[None]:
     try:
         with streams.convert_read_errors(path, "an archive"):
             yield
-    except (zipfile.BadZipFile, tarfile.TarError, NotImplementedError, RuntimeError) as error:  # encrypted, or of another method
+    except NotImplementedError as error:
+        raise DataError(f"{path}: {first_line(error)}; unpack it, and name the folder") from error
+    except (zipfile.BadZipFile, tarfile.TarError, RuntimeError) as error:
         raise DataError(f"{path}: truncated or not an archive ({first_line(error)}); download it again") from error

@@ -2,6 +2,8 @@
 
 import bz2
 import io
+import random
+import shutil
 import tarfile
 import zipfile
 from pathlib import Path
@@ -64,6 +66,59 @@ def test_broken_archives_are_one_line(name: str, message: str, tmp_path: Path) -
     with pytest.raises(DataError, match=message) as error:
         read_rows("snli", tmp_path / name)
     assert str(error.value).startswith(str(tmp_path / name))
+
+
+@pytest.mark.parametrize("kind", ["tar.gz", "tar.bz2", "tar.xz", "zip"])
+def test_a_flipped_bit_of_an_archive_never_changes_rows(kind: str, tmp_path: Path) -> None:
+    chance = random.Random(7)
+    header = "id\tsentence1\tsentence2\tlabel\n"
+    rows = [f"{number}\tOne {chance.random()}.\tTwo {chance.random()}.\t1\n" for number in range(300)]
+    write_release(tmp_path / "release", {f"x-final/{lang}/test_2k.tsv": header + "".join(rows) for lang in ("de", "en")})
+    formats = {"tar.gz": "gztar", "tar.bz2": "bztar", "tar.xz": "xztar", "zip": "zip"}
+    intact = Path(shutil.make_archive(str(tmp_path / "intact"), formats[kind], tmp_path / "release"))
+    data, path = intact.read_bytes(), tmp_path / f"x-final.{kind}"
+    path.write_bytes(data)
+    expected = read_rows("paws-x", path, ("de",), "test")
+    assert len(expected[1]) == 300
+    errors = []
+    for _ in range(60):
+        damaged = bytearray(data)
+        damaged[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        path.write_bytes(damaged)
+        try:
+            assert read_rows("paws-x", path, ("de",), "test") == expected
+        except DataError as error:
+            errors.append(str(error))
+    assert len(errors) > 20
+    assert all(error.startswith(str(path)) and "\n" not in error for error in errors)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_zips_that_cannot_be_read_say_why(tmp_path: Path) -> None:
+    twice, encrypted, method = (tmp_path / f"{name}.zip" for name in ("twice", "encrypted", "method"))
+    for path in (twice, encrypted, method):
+        with zipfile.ZipFile(path, "w") as archive:
+            for _ in range(2 if path == twice else 1):
+                archive.writestr("en-de.txt", "Yes.\tJa.\n")
+    for path, local, central, value in ((encrypted, 6, 8, 1), (method, 8, 10, 97)):
+        data = bytearray(path.read_bytes())
+        data[local] = data[data.index(b"PK\x01\x02") + central] = value
+        path.write_bytes(data)
+    reasons = {twice: "2 files named en-de.txt", encrypted: "encrypted; unpack it", method: "compression method.* not supported; unpack it"}
+    for path, reason in reasons.items():
+        with pytest.raises(DataError, match=f"{path}: .*{reason}"):
+            read_rows("paracrawl", path)
+
+
+def test_a_file_with_many_unreadable_rows_is_refused(tmp_path: Path) -> None:
+    lines = ["Yes.\tNo.\n"] * 180 + ["only one\n"] * 21
+    write_release(tmp_path, {"en-de.txt": "".join(lines)})
+    with pytest.raises(
+        DataError, match=r"en-de\.txt: 21 of 201 rows cannot be read; expected 2 tab-separated cells; download the file again"
+    ):
+        read_rows("paracrawl", tmp_path)
+    write_release(tmp_path, {"en-de.txt": "".join(lines[:-3])})
+    assert len(read_rows("paracrawl", tmp_path)[1]) == 180
 
 
 def test_truncated_compression_is_one_line(tmp_path: Path) -> None:
