@@ -63,6 +63,14 @@ class StorageError(MinerError):
     """A directory, file or disk that cannot be read, written or reused."""
 
 
+class DamagedError(StorageError):
+    """A file that is not as it was written: truncated, changed, or missing where a record lists it."""
+
+
+class SettingsError(StorageError):
+    """An output that was made with other settings or from other inputs, or by another command."""
+
+
 MAX_REASON = 300  # characters of an error of another library
 REMOTE_PACKAGES = ("adlfs", "aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google")
 REMOTE_REMEDY = "check the address and the credentials, and run the same command again"

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Mapping
 from pathlib import Path
 
-from miner.errors import ModelError, StorageError
+from miner.errors import DamagedError, ModelError, StorageError
 from miner.io import checksums, host_copies, storage
 from miner.io.credentials import hide
 
@@ -70,4 +70,4 @@ def _copy(uri: str, versions: Mapping[str, str], folder: Path) -> None:
         checksums.write(folder, checksums.USER_FILES)
     damaged = checksums.find_damaged(folder, checksums.read(str(folder), REMEDY))
     if damaged is not None:
-        raise StorageError(f"{hide(uri)}/{damaged}: is not what {checksums.FILE} lists; {REMEDY}")
+        raise DamagedError(f"{hide(uri)}/{damaged}: is not what {checksums.FILE} lists; {REMEDY}")

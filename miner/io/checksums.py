@@ -5,7 +5,7 @@ from pathlib import Path
 
 from typing_extensions import TypedDict
 
-from miner.errors import StorageError
+from miner.errors import DamagedError, StorageError
 from miner.io import records, storage
 
 FILE = "checksums.json"
@@ -43,7 +43,7 @@ def check(folder: Path, remedy: str) -> None:
     advice = f"{remedy}, or delete {path} if it was changed on purpose"
     name = find_damaged(folder, read(str(folder), remedy))
     if name is not None:
-        raise StorageError(f"{folder / name}: missing, or changed since it was written; {advice}")
+        raise DamagedError(f"{folder / name}: missing, or changed since it was written; {advice}")
 
 
 def find_damaged(folder: Path, files: Mapping[str, str]) -> str | None:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from miner.arrays import Ids, Ints, Vectors, find_rows
-from miner.errors import DataError, StorageError
+from miner.errors import DamagedError, DataError
 from miner.io import stages, storage, table_files
 from miner.io.stages import EMBEDDINGS, SENTENCES, TOKENS, Manifest, Shard
 from miner.io.tables import SENTENCES as SENTENCES_TABLE
@@ -240,7 +240,7 @@ def _check_shards(folder: str, shards: Sequence[Shard], dim: int | None = None) 
     for shard in shards:
         uri = storage.join(folder, shard.name)
         if shard.name not in names:
-            raise StorageError(f"{uri}: this shard is missing; run the same `miner embed` again, which writes only missing shards")
+            raise DamagedError(f"{uri}: this shard is missing; run the same `miner embed` again, which writes only missing shards")
         if not is_remote:
             _check_rows(uri, shard.rows, dim)
 

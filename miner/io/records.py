@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from miner.errors import StorageError
+from miner.errors import DamagedError, StorageError
 from miner.io import storage
 
 CHECKSUM = "xxh3"  # key of the hash of everything else
@@ -69,10 +69,10 @@ class RecordFolder(Generic[Schema]):
 
 def _parse_record(values: Any, schema: type[Schema], uri: str, remedy: str) -> Schema:
     if not isinstance(values, dict) or CHECKSUM not in values:
-        raise StorageError(f"{uri}: not valid (no checksum `{CHECKSUM}`); {remedy}")
+        raise DamagedError(f"{uri}: not valid (no checksum `{CHECKSUM}`); {remedy}")
     expected = values.pop(CHECKSUM)
     if expected != _hash(values):
-        raise StorageError(f"{uri}: changed since it was written; {remedy}")
+        raise DamagedError(f"{uri}: changed since it was written; {remedy}")
     record: Schema = parse(values, schema, uri, remedy)
     return record
 
@@ -87,7 +87,7 @@ def parse(values: Any, schema: Any, uri: str, remedy: str = RUN_AGAIN) -> Any:
     try:
         return _adapter(schema).validate_python(values)
     except (ValidationError, RecursionError) as error:
-        raise StorageError(f"{uri}: not valid ({_describe(error)}); {remedy}") from error
+        raise DamagedError(f"{uri}: not valid ({_describe(error)}); {remedy}") from error
 
 
 @cache

@@ -14,7 +14,7 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
-from miner.errors import StorageError
+from miner.errors import SettingsError, StorageError
 from miner.io import records, storage
 
 # The names of stages that several packages read.
@@ -278,14 +278,14 @@ class Stage:
 
     def _check_config(self, started: "StartedStage", uri: str) -> None:
         if started.stage != self.stage:
-            raise StorageError(f"{uri}: contains the stage `{started.stage}`, not `{self.stage}`; choose another --output")
+            raise SettingsError(f"{uri}: contains the stage `{started.stage}`, not `{self.stage}`; choose another --output")
         previous, current = started.config, json.loads(json.dumps(self.config))
         changed = [name for name in sorted({*previous, *current}) if previous.get(name) != current.get(name)]
         if changed:
             name = changed[0]
             label = "encoder" if name == "fingerprint" else name
             values = f"{label} {previous.get(name)!r}, now {current.get(name)!r}"
-            raise StorageError(f"{uri}: made with {values}; choose another --output, or delete {self.folder}")
+            raise SettingsError(f"{uri}: made with {values}; choose another --output, or delete {self.folder}")
 
     def path(self, name: str) -> str:
         return storage.join(self.folder, name)

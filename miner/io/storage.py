@@ -20,7 +20,7 @@ import xxhash
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
-from miner.errors import StorageError, first_line, storage_errors
+from miner.errors import DamagedError, StorageError, first_line, storage_errors
 from miner.io import object_stores
 from miner.io.object_stores import is_object_store, repeat
 
@@ -401,7 +401,7 @@ def read_whole(uri: str, expected: str) -> bytes:
     with storage_errors(uri):
         data: bytes = object_stores.read_start(fs, path, MAX_OBJECT_BYTES) if is_object_store(fs) else fs.cat_file(path)
     if xxhash.xxh3_128_hexdigest(data) != expected:
-        raise StorageError(f"{uri}: changed since it was written; run the command that made it again")
+        raise DamagedError(f"{uri}: changed since it was written; run the command that made it again")
     return data
 
 
@@ -468,7 +468,7 @@ def parse_json(data: bytes, uri: str) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise StorageError(f"{uri}: not JSON ({error}); delete it and run the same command again") from error
+        raise DamagedError(f"{uri}: not JSON ({error}); delete it and run the same command again") from error
 
 
 _checksums: dict[str, str] = {}  # name and version of a file -> its checksum, which stages ask for several times in a run

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from miner.arrays import Ints
-from miner.errors import StorageError, first_line, storage_errors
+from miner.errors import DamagedError, first_line, storage_errors
 from miner.io import object_stores, storage
 from miner.io.object_stores import is_object_store
 
@@ -136,7 +136,7 @@ def _open_table(uri: str, expected: str | None = None) -> Iterator[BinaryIO]:
     data = object_stores.read_start(fs, path, WHOLE_BYTES + 1) if is_object_store(fs) else None
     is_whole = data is not None and len(data) <= WHOLE_BYTES
     if expected is not None and expected != (xxhash.xxh3_128_hexdigest(data or b"") if is_whole else storage.checksum(uri)):
-        raise StorageError(f"{uri}: {CHANGED}")
+        raise DamagedError(f"{uri}: {CHANGED}")
     with io.BytesIO(data or b"") if is_whole else storage.open_file(fs, path, block_size=READ_AHEAD_BYTES) as handle:
         yield handle
 
@@ -149,7 +149,7 @@ def _parquet_errors(uri: str) -> Iterator[None]:
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise StorageError(f"{uri}: not a complete Parquet file ({first_line(error)}); {CHANGED.partition('; ')[2]}") from error
+        raise DamagedError(f"{uri}: not a complete Parquet file ({first_line(error)}); {CHANGED.partition('; ')[2]}") from error
 
 
 def read_table(uri: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -186,7 +186,7 @@ def open_arrow(uri: str, expected: str | None) -> Iterator[pa.RecordBatchFileRea
         with storage_errors(uri), _open_table(uri, expected) as handle, pa.ipc.open_file(handle) as reader:
             yield reader
     except pa.ArrowException as error:
-        raise StorageError(f"{uri}: not a complete Arrow file ({first_line(error)}); {CHANGED.partition('; ')[2]}") from error
+        raise DamagedError(f"{uri}: not a complete Arrow file ({first_line(error)}); {CHANGED.partition('; ')[2]}") from error
 
 
 def read_footers(uris: Sequence[str]) -> list[pq.FileMetaData]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from miner.arrays import Bools, Floats, spaced_rows
 from miner.config.choices import ThresholdChoice
-from miner.errors import ConfigError, StorageError
+from miner.errors import ConfigError, DamagedError
 from miner.evaluation.bitext_precision import GoldReport, KnownPairs, ReviewReport, measure_precision
 from miner.evaluation.hub_counts import SIDES, HubCounts, read_hub_counts
 from miner.evaluation.marks import ReviewMarks
@@ -42,7 +42,7 @@ def read_part(folder: str, known_pairs: KnownPairs | None, identify: bool, sampl
         title = f"{' – '.join(mined.languages)}: {len(mined.margins):,} pairs"
         return Part(title, _facts(mined.manifest), _sections(mined, known_pairs, identify, sample_pairs))
     except MALFORMED as error:
-        raise StorageError(f"{folder}: its manifest or {PARQUET} is incomplete ({error!r}); run `miner mine` again") from error
+        raise DamagedError(f"{folder}: its manifest or {PARQUET} is incomplete ({error!r}); run `miner mine` again") from error
 
 
 def _facts(manifest: Manifest) -> list[str]:

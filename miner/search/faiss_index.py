@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from miner.arrays import Ids, Vectors
-from miner.errors import ConfigError, StorageError, require
+from miner.errors import ConfigError, DamagedError, require
 from miner.search.centroids import POINTS_PER_LIST, nearest_centroids, train_centroids
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def open_file(path: str, device: str = "cpu") -> FaissIndex:
     try:
         index = faiss.read_index(path, faiss.IO_FLAG_MMAP)
     except RuntimeError as error:
-        raise StorageError(f"{path}: not a complete FAISS file ({_reason(error)}); run `miner index` again") from error
+        raise DamagedError(f"{path}: not a complete FAISS file ({_reason(error)}); run `miner index` again") from error
     return optimise(index, device)
 
 

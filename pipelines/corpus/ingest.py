@@ -18,7 +18,7 @@ from typing import Any
 from miner import languages
 from miner.config.commands import EmbedConfig, SentenceFilters, TextSettings
 from miner.devices import available_cores
-from miner.errors import AllSkippedError, DataError, StorageError
+from miner.errors import AllSkippedError, DataError, SettingsError
 from miner.filters import language
 from miner.io import stages, storage
 from miner.io.credentials import hide
@@ -129,7 +129,7 @@ class _Ingestion:
         if absent:
             files = f"{absent[0]} and {counted(len(absent) - 1, 'more file')}, no longer inputs"
             files = files if len(absent) > 1 else f"{absent[0]}, no longer an input"
-            raise StorageError(f"{self.config.output}: made from {files}; choose another --output, or replace it by --replace")
+            raise SettingsError(f"{self.config.output}: made from {files}; choose another --output, or replace it by --replace")
         self._plan(stage.path(INCREMENTS), signatures)
         if self.config.keep_dropped:
             self._redo_shards_without_dropped()

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from miner.arrays import Ids
 from miner.config.commands import EncoderSettings
-from miner.errors import DataError, StorageError
+from miner.errors import DataError, SettingsError, StorageError
 from miner.io import stages, storage, table_files
 from miner.io.corpus import Corpus, open_corpus
 from miner.io.stages import CANDIDATES, Manifest, Shard, Stage
@@ -227,14 +227,14 @@ def open_search_result(output: str) -> SearchResult:
 
 
 def check_corpora(output: str, source: Corpus, target: Corpus) -> None:
-    """Raise StorageError if an output has candidates of other corpora, not only of earlier states of these."""
+    """Raise SettingsError if an output has candidates of other corpora, not only of earlier states of these."""
     details: Mapping[str, Any] = {}
     with contextlib.suppress(StorageError):  # of an output without candidates, or with a damaged manifest, which is written again
         details = stages.read_manifest(storage.join(output, CANDIDATES)).details
     for side, corpus in (("source", source), ("target", target)):
         previous = details.get(side, {"folder": "", "key": corpus.key})
         if previous["folder"] != _portable_path(corpus.folder, output) and previous["key"] != corpus.key:
-            raise StorageError(
+            raise SettingsError(
                 f"{output}: made from the {side} {previous['folder']}, not {corpus.folder}; choose another --output, or replace it by"
                 " --replace"
             )

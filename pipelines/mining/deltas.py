@@ -5,7 +5,10 @@ The pairs of the first run and all deltas in order give the current pairs. The p
 the new ones are complete, so a run that was stopped at any moment writes the same delta when it resumes.
 """
 
+import itertools
+import logging
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +33,10 @@ from pipelines.mining.match import Written
 FOLDER, STEPS = "deltas", ".delta"
 BEFORE = ".before.parquet"  # suffix of the previous pairs
 CHANGES = ("added", "removed", "changed")
+DELIVERED = re.compile(r"\d{5}\.(tsv\.gz|parquet)")
 TEXTS = ("source_text", "target_text")  # determined by the ids
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -64,24 +70,20 @@ def stable_config(config: Mapping[str, Any], choice: Mapping[str, Any] | None) -
 def begin(output: str, deltas: Stage, inputs: Mapping[str, str]) -> str | None:
     """Move the pairs of the previous run away and return their URI; None if there is nothing to compare with.
 
-    `inputs` are the keys of the corpora. Deltas of other settings are removed.
+    `inputs` are the keys of the corpora. Deltas that are damaged or of other settings are set aside.
     """
     is_finished = all(storage.exists(storage.join(output, name)) for name in (writers.PARQUET, stages.MANIFEST))
-    if not is_finished and not storage.exists(deltas.folder):
-        return None
-    try:
-        deltas.start()
-    except StorageError:  # of other settings
-        storage.remove(deltas.folder)
+    if storage.exists(deltas.folder) and (fault := _find_fault(deltas, is_finished)) is not None:
+        set_aside(deltas.folder, fault)
     if not is_finished:  # a run that was stopped has moved the pairs
         moved = [name for name in deltas.marked_shards() if name.endswith(BEFORE)]
-        whole = list(deltas.find_shards(dict.fromkeys(moved, deltas.key())))
-        return deltas.path(whole[0]) if whole else None
+        return deltas.path(moved[0]) if moved else None
     manifest = stages.read_manifest(output)
     config = stable_config(manifest.config, manifest.details.get("choice"))
     if storage.key(config) != storage.key(deltas.config):
-        storage.remove(deltas.folder)
+        set_aside(deltas.folder, "the previous pairs were selected with other settings")
         return None
+    deltas.start()
     end(deltas)
     if dict(manifest.inputs) == dict(inputs):
         return None
@@ -90,6 +92,32 @@ def begin(output: str, deltas: Stage, inputs: Mapping[str, str]) -> str | None:
     deltas.mark_done(name, manifest.details["pairs"], deltas.key(), checksum=bitext_checksum(manifest))
     storage.move(storage.join(output, writers.PARQUET), deltas.path(name))
     return deltas.path(name)
+
+
+def _find_fault(deltas: Stage, is_finished: bool) -> str | None:
+    """Return why the deltas cannot be continued: they are of other settings, or a file of them is damaged; None if they can."""
+    try:
+        deltas.start()
+        listed = stages.read_manifest(deltas.folder).shards if storage.exists(deltas.path(stages.MANIFEST)) else ()
+    except StorageError as error:
+        return str(error)
+    marked = deltas.marked_shards()
+    intact = deltas.find_shards(dict.fromkeys(marked, deltas.key()))
+    # Once the pairs are complete, the previous ones are not needed, and may not have been moved yet.
+    needed = {name for name in marked if not (is_finished and name.endswith(BEFORE))} | {shard.name for shard in listed}
+    damaged = sorted(needed - intact.keys()) + sorted(shard.name for shard in listed if intact.get(shard.name, shard) != shard)
+    return f"{deltas.path(damaged[0])}: this file, or its marker, is missing or changed since it was written" if damaged else None
+
+
+def set_aside(folder: str, reason: str) -> None:
+    """Move the deltas that were delivered to a directory of their own, and remove their records, so that new ones start from the pairs."""
+    names = [name for name in storage.names_in(folder) if DELIVERED.fullmatch(name)]
+    if names:
+        number = next(number for number in itertools.count(1) if not storage.exists(f"{folder}-{number}"))
+        for name in names:
+            storage.move(storage.join(folder, name), storage.join(f"{folder}-{number}", name))
+        logger.warning("%s; earlier deltas are moved to %s-%d, and the next one starts from the new pairs", reason, folder, number)
+    storage.remove(folder)
 
 
 def bitext_checksum(manifest: Manifest) -> str | None:

@@ -14,7 +14,7 @@ import numpy as np
 from fsspec.implementations.local import LocalFileSystem
 
 from miner.arrays import Ids, Vectors
-from miner.errors import StorageError
+from miner.errors import DamagedError
 from miner.io import checksums, host_copies, stages, storage, table_files
 from miner.io.corpus import Corpus
 from miner.io.stages import EMBEDDINGS, Manifest
@@ -69,7 +69,7 @@ def check_in_place(side: IndexedSide) -> None:
     for name, checksum in side.files().items() if is_local(side.folder) else ():
         uri = storage.join(side.folder, name)
         if not storage.exists(uri) or storage.checksum(uri) != checksum:
-            raise StorageError(f"{uri}: missing, or not as it was written; {REMEDY}")
+            raise DamagedError(f"{uri}: missing, or not as it was written; {REMEDY}")
 
 
 def is_local(folder: str) -> bool:
@@ -90,7 +90,7 @@ def _copy(side: IndexedSide, files: Mapping[str, str], folder: Path) -> None:
 def _copy_file(uri: str, target: Path, checksum: str) -> None:
     host_copies.copy_file(uri, target)
     if storage.checksum(str(target)) != checksum:
-        raise StorageError(f"{uri}: not as it was written; {REMEDY}")
+        raise DamagedError(f"{uri}: not as it was written; {REMEDY}")
 
 
 def read_ids(side: IndexedSide, folder: str) -> Ids:
@@ -116,4 +116,4 @@ def _map_array(path: str) -> Any:
     try:
         return np.load(path, mmap_mode="r")
     except (OSError, ValueError) as error:
-        raise StorageError(f"{path}: not a complete array ({str(error).splitlines()[0]}); run `miner index` again") from error
+        raise DamagedError(f"{path}: not a complete array ({str(error).splitlines()[0]}); run `miner index` again") from error

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from miner.errors import MinerError, StorageError
+from miner.errors import DamagedError, MinerError, StorageError
 from miner.io import records, stages, storage
 from miner.io.corpus import Corpus
 
@@ -40,7 +40,7 @@ class PreviousNeighbours:
             return None
         uri = storage.join(self.folder, FOLDER, name)
         if not storage.exists(uri) or storage.checksum(uri) != self.files[name]:
-            raise StorageError(f"{uri}: missing, or changed since it was written; delete {self.folder} and run the same command again")
+            raise DamagedError(f"{uri}: missing, or changed since it was written; delete {self.folder} and run the same command again")
         return uri
 
     def move_files(self) -> None:

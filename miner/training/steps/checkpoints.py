@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from miner.errors import StorageError
+from miner.errors import DamagedError, StorageError
 from miner.io import checksums, records, storage
 from miner.io.storage import write_folder
 from miner.training.steps.training_log import CheckpointState
@@ -109,7 +109,7 @@ def load(checkpoint: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -
             moments_by_weight.setdefault(int(index), {})[key] = value
         optimizer.load_state_dict({**optimizer.state_dict(), "state": moments_by_weight})
     except (OSError, SafetensorError, KeyError, ValueError, RuntimeError, RecursionError) as error:
-        raise StorageError(f"{checkpoint}: damaged checkpoint ({error}); delete it and train again") from error
+        raise DamagedError(f"{checkpoint}: damaged checkpoint ({error}); delete it and train again") from error
     return state
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from miner.devices import read_ahead, upload
-from miner.errors import StorageError
+from miner.errors import SettingsError
 from miner.training.data.strategy import Strategy
 from miner.training.layout import CHECKPOINTS, encoder_name
 from miner.training.models import export
@@ -239,7 +239,7 @@ class Trainer:
         samplers, streams = [source.sampler for source in self._sources()], state["examples_of_streams"]
         shapes = [len(sampler.drawn) for sampler in samplers], len(self.streams)
         if shapes != ([len(drawn) for drawn in state["examples_of_sources"]], len(streams)):
-            raise StorageError(f"{self.output / CHECKPOINTS}: of a run with other sources; delete {self.output} and train again")
+            raise SettingsError(f"{self.output / CHECKPOINTS}: of a run with other sources; delete {self.output} and train again")
         for sampler, drawn in zip(samplers, state["examples_of_sources"], strict=True):
             sampler.drawn = drawn
         for stream, num_drawn in zip(self.streams, streams, strict=True):

@@ -131,6 +131,7 @@ def test_increments_give_the_bitext_of_one_run(tmp_path: Path, searched_blocks: 
     assert "intact: " in miner("verify", output).stdout
     mine(tmp_path, output, "--margin", "distance")  # the deltas are of another margin
     assert not (output / "deltas").exists()
+    assert sorted(path.name for path in (output / "deltas-1").iterdir()) == names
 
 
 NUMBERS = (
@@ -288,6 +289,28 @@ def test_resume_gives_the_same_bitext_and_delta(fault: str, two_runs: Path, tmp_
         assert (tmp_path / "out/deltas" / file).read_bytes() == (two_runs / "second/deltas" / file).read_bytes()
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(path.name for path in (two_runs / "second").iterdir())
     assert sorted(path.name for path in (tmp_path / "out/neighbours").iterdir()) == ["backward", "forward"]
+
+
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=[] if seed < 5 else pytest.mark.slow) for seed in range(30)])
+def test_a_flipped_bit_of_the_deltas_is_reported_and_loses_none(seed: int, two_runs: Path, tmp_path: Path) -> None:
+    chance, output = random.Random(seed), tmp_path / "out"
+    shutil.copytree(two_runs / "second", output)
+    files = sorted(path for path in (output / "deltas").rglob("*") if path.is_file())
+    damaged = files[seed % len(files)]
+    data = bytearray(damaged.read_bytes())
+    data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    damaged.write_bytes(data)
+    delivered = {path.name: path.read_bytes() for path in files if deltas.DELIVERED.fullmatch(path.name)}
+    sides = (f"{two_runs}/en/*.txt", f"{two_runs}/de/*.txt", "--source-lang", "en", "--target-lang", "de", "--engine", "exact")
+    result = miner("mine", *sides, "--output", output, "--threshold", "1.05")
+    assert result.exit_code == 0
+    assert result.stderr.count("earlier deltas are moved to") == 1
+    named = output / "deltas" / damaged.name.removesuffix(".json") if damaged.parent.name == "_shards" else damaged
+    assert f"{named}: " in result.stderr
+    assert {path.name: path.read_bytes() for path in (output / "deltas-1").iterdir()} == delivered
+    assert read_bitexts(output) == read_bitexts(two_runs / "second")
+    assert miner("verify", output).exit_code == 0
+    assert "moved" not in miner("mine", *sides, "--output", output, "--threshold", "1.05").stderr
 
 
 @pytest.fixture(scope="module")
