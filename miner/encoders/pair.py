@@ -62,6 +62,11 @@ def read(folder: Path) -> PairFolder:
     recorded = content.get("format") if isinstance(content, dict) else None
     if recorded != FORMAT:
         raise ModelError(f"{path}: format {recorded!r}, expected {FORMAT}; update miner, or {DAMAGED}")
+    entries = content.get("sides")
+    entries = [entry for entry in entries.values() if isinstance(entry, dict)] if isinstance(entries, dict) else []
+    unknown = sorted({*(content.keys() - {"kind", "format", "dim", "sides"}), *(set().union(*entries) - {"folder", "languages"})})
+    if unknown:
+        raise ModelError(f"{path}: unknown key {unknown[0]!r}; correct it, or {DAMAGED}")
     try:
         sides = {side: content["sides"][side] for side in SIDES}
         folders = {side: folder / str(entry["folder"]) for side, entry in sides.items()}

@@ -41,5 +41,5 @@ def copy_encoder(name: str, output: str) -> FetchResult:
     for file in names:
         storage.make_folder(storage.join(output, file).rpartition("/")[0])
         fs.put_file(str(folder / file), storage.join(path, file))
-    records.write(storage.join(output, checksums.FILE), {"files": checksums.compute(folder, checksums.USER_FILES)})
+    records.write(storage.join(output, checksums.FILE), {"files": checksums.compute(folder, checksums.user_files(folder))})
     return FetchResult(name, output, len(names) + 1, sum((folder / file).stat().st_size for file in names))

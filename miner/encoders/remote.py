@@ -55,7 +55,7 @@ def _list_versions(uri: str) -> Mapping[str, str]:
             raise ModelError(f"{hide(uri)}: no {checksums.FILE}, which lists the files on a web server; {WRITE_IT}") from error
         raise
     fs, path = storage.filesystem(uri)
-    edited = {name: storage.join(path, name) for name in checksums.USER_FILES if fs.exists(storage.join(path, name))}
+    edited = {name: storage.join(path, name) for name in checksums.USER_FILES - files.keys() if fs.exists(storage.join(path, name))}
     return {**files, **{name: storage.key(fs.cat_file(file).decode()) for name, file in edited.items()}, checksums.FILE: ""}
 
 
@@ -67,7 +67,7 @@ def _copy(uri: str, versions: Mapping[str, str], folder: Path) -> None:
             raise ModelError(f"{hide(uri)}: {name!r} is outside the folder of the encoder; do not trust it")
         host_copies.copy_file(storage.join(uri, name), target)
     if checksums.FILE not in versions:
-        checksums.write(folder, checksums.USER_FILES)
+        checksums.write(folder, checksums.user_files(folder))
     damaged = checksums.find_damaged(folder, checksums.read(str(folder), REMEDY))
     if damaged is not None:
         raise DamagedError(f"{hide(uri)}/{damaged}: is not what {checksums.FILE} lists; {REMEDY}")

@@ -27,6 +27,7 @@ from miner.io import checksums, storage
 KIND = "static"
 FORMAT = 2
 SETTINGS = "miner.json"
+SETTING_NAMES = {"kind", "format", "dim", "token_dim", "eight_bit_dims"}
 VECTORS = "vectors.safetensors"
 PIECES = "sentencepiece.model"
 DAMAGED = "download or train the encoder again"  # remedy
@@ -49,8 +50,9 @@ class StaticEncoder(VectorSums):
         super().__init__(Path(folder))
         checksums.check(self.folder, DAMAGED)
         settings = storage.read_json(str(self.folder / SETTINGS))
-        if settings.get("kind") != KIND or settings.get("format") != FORMAT:
-            problem = f"not a static encoder of format {FORMAT}"
+        unknown = sorted(settings.keys() - SETTING_NAMES)
+        if unknown or settings.get("kind") != KIND or settings.get("format") != FORMAT:
+            problem = f"unknown key {unknown[0]!r}" if unknown else f"not a static encoder of format {FORMAT}"
             raise ModelError(f"{self.folder / SETTINGS}: {problem}; update the program or choose another encoder")
         self.dim: int = settings.get("dim")
         self.token_dim: int = settings.get("token_dim", self.dim)

@@ -9,7 +9,7 @@ from miner.errors import DamagedError, StorageError
 from miner.io import records, storage
 
 FILE = "checksums.json"
-USER_FILES = frozenset({"miner.json", "mining.json"})  # of an encoder, not listed in FILE: users add languages and thresholds
+USER_FILES = frozenset({"miner.json", "mining.json"})  # of an encoder, which may not be in FILE (see `user_files`)
 
 
 class ChecksumRecord(TypedDict):
@@ -21,6 +21,13 @@ class ChecksumRecord(TypedDict):
 def write(folder: Path, exempt: Set[str] = frozenset()) -> None:
     """Record the checksums of all files in a directory and its subdirectories, except those that users may edit."""
     records.write(str(folder / FILE), {"files": compute(folder, exempt)})
+
+
+def user_files(folder: Path) -> frozenset[str]:
+    """Return the files of an encoder that users edit: its thresholds and, where it has two sides, the file with their languages."""
+    settings = folder / "miner.json"
+    values = storage.read_json(str(settings)) if settings.exists() else {}
+    return USER_FILES if isinstance(values, dict) and "sides" in values else USER_FILES - {settings.name}
 
 
 def compute(folder: Path, exempt: Set[str] = frozenset()) -> dict[str, str]:

@@ -70,18 +70,18 @@ def stable_config(config: Mapping[str, Any], choice: Mapping[str, Any] | None) -
 def begin(output: str, deltas: Stage, inputs: Mapping[str, str]) -> str | None:
     """Move the pairs of the previous run away and return their URI; None if there is nothing to compare with.
 
-    `inputs` are the keys of the corpora. Deltas that are damaged or of other settings are set aside.
+    `inputs` are the keys of the corpora. Deltas that are damaged or of other settings are moved away.
     """
     is_finished = all(storage.exists(storage.join(output, name)) for name in (writers.PARQUET, stages.MANIFEST))
     if storage.exists(deltas.folder) and (fault := _find_fault(deltas, is_finished)) is not None:
-        set_aside(deltas.folder, fault)
+        move_away(deltas.folder, fault)
     if not is_finished:  # a run that was stopped has moved the pairs
         moved = [name for name in deltas.marked_shards() if name.endswith(BEFORE)]
         return deltas.path(moved[0]) if moved else None
     manifest = stages.read_manifest(output)
     config = stable_config(manifest.config, manifest.details.get("choice"))
     if storage.key(config) != storage.key(deltas.config):
-        set_aside(deltas.folder, "the previous pairs were selected with other settings")
+        move_away(deltas.folder, "the previous pairs were selected with other settings")
         return None
     deltas.start()
     end(deltas)
@@ -109,7 +109,7 @@ def _find_fault(deltas: Stage, is_finished: bool) -> str | None:
     return f"{deltas.path(damaged[0])}: this file, or its marker, is missing or changed since it was written" if damaged else None
 
 
-def set_aside(folder: str, reason: str) -> None:
+def move_away(folder: str, reason: str) -> None:
     """Move the deltas that were delivered to a directory of their own, and remove their records, so that new ones start from the pairs."""
     names = [name for name in storage.names_in(folder) if DELIVERED.fullmatch(name)]
     if names:

@@ -191,7 +191,7 @@ def write(selection: PairSelection, gold: GoldPairs | ReviewMarks | None) -> Pip
     )
     manifest = _manifest(selection, written)
     if not before and previous_checksum not in (None, deltas.bitext_checksum(manifest)):
-        deltas.set_aside(delta_stage.folder, "other pairs of the same text: no delta leads to them")
+        deltas.move_away(delta_stage.folder, "other pairs of the same text: no delta leads to them")
     stages.write_manifest(output, manifest)
     deltas.end(delta_stage)
     steps.remove()

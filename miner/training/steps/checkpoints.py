@@ -34,7 +34,7 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
     try:
         with write_folder(folder) as temporary:
             yield temporary
-            checksums.write(temporary, checksums.USER_FILES)
+            checksums.write(temporary, checksums.user_files(temporary))
     except (OSError, SafetensorError) as error:
         fault = getattr(error, "strerror", None) or error
         raise StorageError(f"{folder}: {fault}; free some space or choose another --output") from error

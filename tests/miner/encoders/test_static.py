@@ -1,6 +1,7 @@
 """The static encoder against a reference of one text at a time, in any batch, and its errors."""
 
 import io
+import random
 import shutil
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +13,8 @@ from safetensors.numpy import load, save
 
 from miner.config.commands import EncoderSettings
 from miner.encoders import Encoder, load_encoder, static, vector_sums
-from miner.errors import ConfigError, ModelError
+from miner.encoders.publish import copy_encoder
+from miner.errors import ConfigError, MinerError, ModelError
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -185,6 +187,10 @@ def write_vectors(folder: Path, dtype: type[np.floating]) -> None:
         ),
         (lambda folder: (folder / "miner.json").write_text('{"kind": "static", "format": 2}'), "no valid dimension `dim`"),
         (lambda folder: (folder / "miner.json").write_text('{"kind": "static", "format": 2, "dim": 32, "token_dim": 33}'), "`token_dim`"),
+        (
+            lambda folder: (folder / "miner.json").write_text('{"kind": "static", "format": 2, "dim": 32, "eight_bht_dims": 16}'),
+            r"miner\.json: unknown key 'eight_bht_dims'; update",
+        ),
         (lambda folder: (folder / "miner.json").write_text('{"kind": "magic"}'), "one of static, transformer"),
         (lambda folder: (folder / "miner.json").write_text("[1]"), "one of static, transformer"),
         (lambda folder: static.save(folder, np.full((20, 32), np.nan), (folder / "sentencepiece.model").read_bytes()), "NaN"),
@@ -206,3 +212,15 @@ def test_missing_encoder_is_an_error() -> None:
 def test_other_poolings_are_errors(toy_encoder: Path) -> None:
     with pytest.raises(ConfigError, match="always mean"):
         load_encoder(str(toy_encoder), EncoderSettings(pooling="cls"))
+
+
+def test_a_flipped_bit_of_the_settings_of_a_copied_encoder_is_an_error(toy_encoder: Path, tmp_path: Path) -> None:
+    copy_encoder(str(toy_encoder), str(tmp_path / "copy"))
+    path, chance = tmp_path / "copy/miner.json", random.Random(5)
+    intact = path.read_bytes()
+    for _ in range(30):
+        data = bytearray(intact)
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        path.write_bytes(data)
+        with pytest.raises(MinerError, match=r"miner\.json: "):
+            load_encoder(str(tmp_path / "copy"))

@@ -314,6 +314,7 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path, changes: dict[str,
         ({"sides": {"source": {"folder": "source"}}}, "no folder of both sides"),
         ({"sides": {"source": {"folder": "source"}, "target": {"folder": "../elsewhere"}}}, "is not a folder in"),
         ({"dim": 7}, "32 dimensions, but miner.json has 7"),
+        ({"sidez": {}}, "unknown key 'sidez'; correct it"),
     ],
 )
 def test_damaged_folders_are_refused(copy: Path, content: dict[str, Any], message: str) -> None:
