@@ -23,7 +23,7 @@ GPU_SUBVECTOR_DIMS = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 28, 32)
 TUNING_QUERIES = 2000  # compared exactly with all vectors of an index to tune it: once when it is built, once per search
 TUNING_SEARCHES = 12  # of these queries, with different efforts: together they take as long as this number with the final effort
 CANDIDATES_PER_NEIGHBOUR = 12  # rescored; tuning takes 1 to 16
-ROWS_EXPONENT = 0.2  # the lists to probe for a recall grow with the vectors of an index by this power
+FIRST_BLOCK, LATER_BLOCK = 2.0, 0.5  # what a vector costs in these blocks of exact search, relative to the second
 MIN_GAIN = 0.05  # of the time of exact search, below which FAISS is not worth the neighbours that it misses
 
 # What is expected before anything is measured. Seconds of one core for vectors of REFERENCE_DIM; others take time in proportion.
@@ -34,7 +34,8 @@ EXACT_ROW_SECONDS = 3e-5
 ADD_SECONDS, CODES_SECONDS, QUERY_SECONDS = 6e-6, 0.7, 5e-5
 PROBE_SECONDS, EXPECTED_LIST_ROWS = 3.6e-7, 188
 CANDIDATE_SECONDS = 6e-7
-EXPECTED_PROBES, EXPECTED_ROWS, EXPECTED_MISSES, MISSES_EXPONENT = 384, 1_000_000, 0.02, 1.4  # fewer misses take more probes, by this power
+EXPECTED_PROBES, EXPECTED_ROWS, EXPECTED_GROWTH = 600, 300_000, 0.3
+EXPECTED_MISSES, MISSES_EXPONENT = 0.02, 1.4  # fewer misses take more probes, by this power
 
 
 @dataclass(frozen=True)
@@ -65,12 +66,12 @@ class ExactCosts:
     """Seconds of exact search with all cores of a machine, which reads both sides in blocks."""
 
     pair: float  # per pair of vectors
-    row: float  # per vector, for each block of the other side
+    row: float  # per vector, for the second block of the other side
     block_rows: int
 
     def seconds(self, rows: tuple[int, int]) -> float:
-        """Return the time of a search. The first block counts twice: no neighbours so far limit the candidates."""
-        blocks = [1 + math.ceil(count / self.block_rows) for count in rows]
+        """Return the time of a search. In the first block a vector has more candidates than in the second, in later ones fewer."""
+        blocks = [FIRST_BLOCK + LATER_BLOCK * (math.ceil(count / self.block_rows) - 1) for count in rows]
         passes = rows[0] * blocks[1] + rows[1] * blocks[0]
         return self.pair * rows[0] * rows[1] + self.row * passes / 2
 
@@ -88,6 +89,7 @@ class FaissCosts:
     candidate: float  # per candidate that is rescored
     probes: float  # lists that reach the target recall in an index of `rows` vectors
     rows: int
+    growth: float  # the lists to probe grow with the vectors by this power
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,7 @@ def expected_costs(
         candidate=scale * CANDIDATE_SECONDS,
         probes=EXPECTED_PROBES * (EXPECTED_MISSES / misses) ** MISSES_EXPONENT,
         rows=EXPECTED_ROWS,
+        growth=EXPECTED_GROWTH,
     )
     return SearchCosts(ExactCosts(SCAN_FACTOR * pair, scale * EXACT_ROW_SECONDS, block_rows), faiss).scale(1 / cores)
 
@@ -187,7 +190,7 @@ def _query_seconds(keys: int, k: int, costs: FaissCosts) -> float:
     if keys <= MAX_FLAT_ROWS:
         return costs.query + costs.product * keys + rescoring
     lists = num_lists(keys)
-    probes: float = min(lists, costs.probes * (keys / costs.rows) ** ROWS_EXPONENT)
+    probes: float = min(lists, costs.probes * (keys / costs.rows) ** costs.growth)
     return costs.query + costs.product * lists + probes * costs.probe * (1 + keys / lists / costs.list_rows) / 2 + rescoring
 
 

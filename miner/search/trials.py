@@ -22,6 +22,8 @@ from miner.search.rescoring import score_candidates
 
 ROWS_DIVISOR = 4  # fewer vectors show what a vector costs than show what a pair costs
 INDEX_ROWS, INDEX_QUERIES = 16_384, 1024
+FEWER_DIVISOR = 4  # with so many times fewer vectors, the lists to probe show how they grow
+MAX_GROWTH = 0.5  # that of the number of lists
 CENTROIDS = 2048  # that vectors are compared with
 SEED = 5
 
@@ -60,7 +62,7 @@ def measure_faiss(keys: Vectors, queries: Vectors, workload: SearchWorkload) -> 
     """Time the steps of an index on keys (n, dim), INDEX_ROWS or more, that queries (m, dim) are searched in.
 
     The lists of the index that is timed are as long as those of the workload. How many of them have to be probed is shown by the lists that
-    an index of n vectors would have: by the rank of those with the true neighbours.
+    an index of n vectors would have: by the rank of those with the true neighbours. They grow with n as they do up to n.
     """
     keys, queries, dim = np.ascontiguousarray(keys[:INDEX_ROWS]), np.ascontiguousarray(queries[:INDEX_QUERIES]), keys.shape[1]
     rows = max(workload.rows)
@@ -77,6 +79,8 @@ def measure_faiss(keys: Vectors, queries: Vectors, workload: SearchWorkload) -> 
     candidates = index.propose(queries, count, lists // 4)
     rescoring = core_seconds(lambda: score_candidates(queries, candidates, ids, lambda positions: keys[positions]))
     probe = max(0.0, all_lists - few) / (lists - lists // 4)
+    fewer_keys = max(1, len(keys) // FEWER_DIVISOR)
+    probes, fewer_probes = (_probed_lists(part, queries, workload) for part in (keys, keys[:fewer_keys]))
     return FaissCosts(
         product=product,
         add=max(0.0, adding / len(keys) - product * lists),
@@ -85,8 +89,9 @@ def measure_faiss(keys: Vectors, queries: Vectors, workload: SearchWorkload) -> 
         probe=probe,
         list_rows=list_rows,
         candidate=rescoring / candidates.size,
-        probes=_probed_lists(keys, queries, workload),
+        probes=probes,
         rows=len(keys),
+        growth=min(MAX_GROWTH, max(0.0, math.log(probes / fewer_probes) / math.log(FEWER_DIVISOR))),
     )
 
 

@@ -59,9 +59,11 @@ def test_exact_search_is_chosen_until_faiss_is_faster() -> None:
 
 def test_an_estimate_equals_a_hand_count() -> None:
     exact = ExactCosts(pair=2.0, row=3.0, block_rows=10)
-    # Each of 5 vectors meets three blocks of 25, and one more for the first; each of 25 meets one block of 5, and one more.
-    assert exact.seconds((5, 25)) == 2 * 5 * 25 + 3 * (5 * 4 + 25 * 2) / 2
-    costs = FaissCosts(product=1.0, add=2.0, codes=3.0, query=4.0, probe=5.0, list_rows=100, candidate=6.0, probes=7.0, rows=25_600)
+    # Each of 5 vectors meets three blocks of 25, of which the first counts twice and the others half; each of 25 meets one block of 5.
+    assert exact.seconds((5, 25)) == 2 * 5 * 25 + 3 * (5 * 3 + 25 * 2) / 2
+    costs = FaissCosts(
+        product=1.0, add=2.0, codes=3.0, query=4.0, probe=5.0, list_rows=100, candidate=6.0, probes=3.5, rows=6400, growth=0.5
+    )
     keys, lists, k = 25_600, 512, 2  # lists of 50 vectors, which take three quarters of the time of those of 100
     query = 4 + 1 * lists + 7 * 5 * 0.75 + 6 * 12 * k
     tuning = 2000 * (keys + 12 * query)
