@@ -6,7 +6,7 @@ Any other module would change the vectors, so it is an error.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import xxhash
 
 from miner.config.choices import BFLOAT16, FLOAT32, INT8
 from miner.encoders.pooling import POOLINGS, mixture_layers
-from miner.errors import ModelError
+from miner.errors import ModelError, first_line
 from miner.io import checksums, storage
 
 MODULES = "modules.json"
@@ -164,12 +164,14 @@ def _find_mixture(folder: Path) -> str:
 
 
 def _layer_weights(folder: Path) -> list[float]:
+    from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
     path = folder / "model.safetensors"
-    if not path.exists():
-        raise ModelError(f"{path}: no such file; download the model again")
-    weights: list[float] = load_file(path)["layer_weights"].tolist()
+    try:
+        weights: list[float] = load_file(path)["layer_weights"].tolist()
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"{path}: no weights of layers ({first_line(error)}); download the model again") from error
     return weights
 
 
@@ -272,21 +274,25 @@ def _hash_weights(folder: Path) -> str:
     return storage.key(digests)
 
 
-def _hash_tensors(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield name and hash (of type, shape and bytes) of every tensor in a safetensors file: a JSON header, then the bytes."""
-    num_bytes = path.stat().st_size
-    with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        if size > num_bytes:
-            raise ModelError(f"{path}: not safetensors; download the model again")
-        header = json.loads(file.read(size))
-        for name, entry in header.items():
-            if name == "__metadata__":
-                continue
-            begin, end = entry["data_offsets"]
-            if not 0 <= begin <= end <= num_bytes:
-                raise ModelError(f"{path}: {name} is outside the file; download the model again")
-            file.seek(8 + size + begin)
-            digest = xxhash.xxh3_128(f"{entry['dtype']}{entry['shape']}".encode())
-            digest.update(file.read(end - begin))
-            yield name, digest.hexdigest()
+def _hash_tensors(path: Path) -> dict[str, str]:
+    """Return the hash (of type, shape and bytes) of every tensor in a safetensors file by name: a JSON header, then the bytes."""
+    num_bytes, hashes = path.stat().st_size, {}
+    try:
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            if size > num_bytes:
+                raise ModelError(f"{path}: not safetensors; download the model again")
+            header = json.loads(file.read(size))
+            for name, entry in header.items():
+                if name == "__metadata__":
+                    continue
+                begin, end = entry["data_offsets"]
+                if not 0 <= begin <= end <= num_bytes:
+                    raise ModelError(f"{path}: {name} is outside the file; download the model again")
+                file.seek(8 + size + begin)
+                digest = xxhash.xxh3_128(f"{entry['dtype']}{entry['shape']}".encode())
+                digest.update(file.read(end - begin))
+                hashes[name] = digest.hexdigest()
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise ModelError(f"{path}: not safetensors ({first_line(error)}); download the model again") from error
+    return hashes

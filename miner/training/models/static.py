@@ -19,7 +19,7 @@ from miner import devices
 from miner.devices import upload
 from miner.encoders import load_encoder, static, static_export
 from miner.encoders.base import PieceEncoder
-from miner.errors import ConfigError, ModelError
+from miner.errors import ConfigError, ModelError, first_line
 from miner.io import checksums, storage
 from miner.training.data.batches import Floats, Ints, MixedView, View
 from miner.training.data.datasets import Dataset
@@ -71,7 +71,10 @@ class PieceVectors(nn.Module):
 def _read_rates(path: str | None, num_pieces: int) -> Tensor | None:
     if path is None:
         return None
-    rates = np.load(path)
+    try:
+        rates = np.load(path)
+    except (OSError, EOFError, ValueError) as error:
+        raise ConfigError(f"{path}: not a .npy file ({first_line(error)}); make it again") from error
     if rates.shape != (num_pieces,):
         raise ConfigError(f"{path}: rates of shape {rates.shape}, but encoder.model has {num_pieces} pieces; make both together")
     return torch.from_numpy(rates.astype(np.float32))

@@ -257,6 +257,8 @@ def test_pieces_with_rate_0_keep_their_vectors(data: Path, tmp_path: Path, monke
     np.save(tmp_path / "rates.npy", rates[1:])
     (tmp_path / "config.yaml").write_text(config)
     assert "rates of shape" in error_of("train", tmp_path / "config.yaml", "--output", tmp_path / "out")
+    (tmp_path / "rates.npy").write_bytes(b"\x93NUMPY")
+    assert "rates.npy: not a .npy file" in error_of("train", tmp_path / "config.yaml", "--output", tmp_path / "out")
 
 
 def test_initial_vectors_with_more_dimensions_are_refused(data: Path, tmp_path: Path) -> None:
