@@ -32,9 +32,12 @@ STARTED, WAITING = 254, 255  # in place of the number of an outcome
 SECONDS = 20
 MAX_BYTES = 2 << 30  # of memory that a reader may take in addition to what its process has
 NUM_CHANGES = (1, 1, 1, 1, 2, 3, 8)  # of a file
-MARKS = [b'"', b"\n", b"\r\n", b"\t", b"\0", b"\xff\xfe", b"\xef\xbb\xbf", b"\xed\xa0\x80", b"[", b"{", b"]", b"}", b",", b"\\", b"\\ud800"]
-MARKS += [b"<tu>", b"</tu>", b"<!--", b"]]>", b"<![CDATA[", b"<?", b"&#0;", b"&a;", b"<!DOCTYPE a [<!ENTITY a 'b'>]>", b'encoding="utf-7"']
-MARKS += [b"9" * 400, b"1e999", b"-1", b"NaN", b"null", b"\x7f\xff\xff\xff", b"\xff" * 8, b"PK\x03\x04", b"PAR1"]
+MARKS = [  # bytes that mean something to a format
+    *(b'"', b"\n", b"\r\n", b"\t", b"\0", b"\xff\xfe", b"\xef\xbb\xbf", b"\xed\xa0\x80", b"\x7f\xff\xff\xff", b"\xff" * 8),
+    *(b"[", b"{", b"]", b"}", b",", b"\\", b"\\ud800", b"9" * 400, b"1e999", b"-1", b"NaN", b"null", b"PK\x03\x04", b"PAR1"),
+    *(b"<tu>", b"</tu>", b"<!--", b"]]>", b"<![CDATA[", b"<?", b"&#0;", b"&a;", b"<!DOCTYPE a [<!ENTITY a 'b'>]>", b'encoding="utf-7"'),
+    *(b"&a [*a, *a]", b"!!python/object:os.system", b": ", b"- ", b"? ", b"'", b"%", b"|"),
+]
 REPEATS = (2, 100, 5000)
 
 

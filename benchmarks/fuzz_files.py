@@ -19,14 +19,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import sentencepiece
 
+from miner.config.base import Settings, load_yaml
 from miner.config.commands import TextSettings
+from miner.config.runs import RunConfig
 from miner.encoders import load_encoder, static, static_export
 from miner.errors import MinerError
+from miner.evaluation.suite import SuiteConfig
 from miner.io import table_files, tables
+from miner.loop.settings import LoopConfig
 from miner.research.datasets.reading import read_dataset
 from miner.research.datasets.registry import get_layout
 from miner.text.formats import TABLE, read_rows, read_strings
 from miner.text.readers import read_pairs, read_sentences
+from miner.training.config import TrainConfig
 
 TEXTS = [
     ("one two", "un deux"),
@@ -39,6 +44,14 @@ TEXTS = [
 ENCODERS = {
     "static encoder": (static.SETTINGS, static.VECTORS, static.PIECES),  # without the checksums that `miner train` adds
     "model2vec": (static_export.TOKENIZER, static_export.WEIGHTS, static_export.MODULES, static_export.CONFIG),
+}
+
+ROOT = Path(__file__).parent.parent
+CONFIGS: dict[type[Settings], str] = {
+    RunConfig: "run.yaml",
+    TrainConfig: "mined.yaml",
+    SuiteConfig: "eval.yaml",
+    LoopConfig: "loop-small.yaml",
 }
 
 Files = dict[str, bytes]  # name -> content
@@ -86,6 +99,10 @@ def read_own_table(folder: Path) -> Iterator[object]:
 
 def read_encoder(folder: Path) -> Iterator[object]:
     yield load_encoder(str(folder)).encode(["one two"])
+
+
+def read_config(model: type[Settings]) -> Callable[[Path], Iterator[object]]:
+    return lambda folder: iter([load_yaml(model, str(folder / "a.yaml"))])
 
 
 def parquet(columns: dict[str, list[str]], **options: object) -> bytes:
@@ -167,6 +184,8 @@ def list_targets() -> dict[str, Target]:
     targets["parquet of Wiki-40B"] = Target({"ja/train-0.parquet": wiki}, read_release("wiki-40b", ""))
     bucc = json.dumps({"sentence1": [a for a, _ in TEXTS], "sentence2": [b for _, b in TEXTS], "gold": [[1, 1], [2, 2]]})
     targets["json of BUCC"] = Target({"fr-en/test.jsonl": bucc.encode()}, read_release("bucc", ""), packed(".gz", compress_gzip))
+    for model, path in CONFIGS.items():
+        targets[f"yaml of {model.__name__}"] = Target({"a.yaml": (ROOT / "configs" / path).read_bytes()}, read_config(model))
     return targets | own_targets()
 
 

@@ -29,7 +29,8 @@ RESUME_COMMANDS = ("loop", "train")  # they refuse a directory with their output
 SKIPPED_STATUS = 3  # exit status of a command that finished but skipped broken files or shards
 PROGRESS_LINE_SECONDS = 10.0  # between two lines of progress where stderr is not a terminal
 INTERNAL_ERROR = "internal error"
-OUT_OF_MEMORY = ("can't allocate memory", "can't start new thread", "out of memory")  # in a RuntimeError of torch or Python
+# In a RuntimeError of torch or Python, and in an ImportError of a shared library.
+OUT_OF_MEMORY = ("can't allocate memory", "can't start new thread", "out of memory", "failed to map segment", "cannot allocate memory")
 # Escape sequences of terminals and marks of writing direction, which names of files and settings of others may contain.
 UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 RECORD_FIELDS = ("stage", "shard", "figures")  # attributes of a log record that the JSON log includes
@@ -143,7 +144,9 @@ def resume_advice(command: str | None) -> str:
 def _describe(error: Exception) -> str:
     if isinstance(error, MinerError):
         return str(error)
-    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(text in str(error) for text in OUT_OF_MEMORY)):
+    if isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError | ImportError) and any(text in str(error) for text in OUT_OF_MEMORY)
+    ):
         return "out of memory; see `miner plan` for what a run needs, or choose more --shards"
     if is_remote_error(error):
         return f"{first_line(error)}; {REMOTE_REMEDY} (--debug prints where it happened)"

@@ -10,6 +10,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -149,6 +150,52 @@ def test_few_open_files(name: str, more: int, folder: Path) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_little_memory(name: str, megabytes: int, folder: Path) -> None:
     check_limited(name, folder, limit_of(resource.RLIMIT_AS, psutil.Process().memory_info().vms + megabytes * MEGABYTE))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("megabytes", [60, 100, 150, 600, 1000, 4000])
+def test_little_memory_from_the_start(megabytes: int) -> None:
+    """As by `ulimit -v`: shared libraries cannot be loaded, or threads not started."""
+    command = [sys.executable, "-m", "miner.cli.main", *map(str, COMMANDS["mine"])]
+    limit = limit_of(resource.RLIMIT_AS, megabytes * MEGABYTE)
+    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=limit, timeout=SECONDS, check=False)
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("miner: warning: ")]
+    assert (done.returncode, len(lines)) == ((1, 1) if megabytes < 4000 else (0, 0)), done.stderr
+    assert console.INTERNAL_ERROR not in done.stderr
+
+
+@pytest.fixture
+def small_disk(folder: Path) -> Iterator[Callable[[str], None]]:
+    """A function that gives the file system of the output a size."""
+
+    def mount(*options: object) -> bool:
+        return not subprocess.run(["mount", *map(str, options), folder / "out"], capture_output=True, check=False).returncode
+
+    (folder / "out").mkdir()
+    if not mount("-t", "tmpfs", "-o", "size=4k", "tmpfs"):
+        pytest.skip("mounting is not allowed")
+    yield lambda size: mount("-o", f"remount,size={size}") or pytest.fail("cannot be mounted again")
+    subprocess.run(["umount", folder / "out"], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", ["4k", "24k", "100k"])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "report"])
+def test_a_full_disk(name: str, size: str, folder: Path, small_disk: Callable[[str], None]) -> None:
+    small_disk(size)
+    status, stderr = forked(COMMANDS[name])
+    errors = [line for line in stderr.splitlines() if line.startswith("miner: error: ")]
+    assert (status, len(errors)) in ((0, 0), (1, 1)), (status, stderr)
+    assert "free some space or choose another path" in errors[0] if status else size != "4k"
+    assert not [path for path in folder.rglob("*") if path.name.endswith(".tmp") or path.name.startswith("_lock-")]
+    small_disk("100m")
+    assert forked((*COMMANDS[name], "--resume") if name == "train" else COMMANDS[name])[0] == 0
+    written = results(folder)
+    for path in (folder / "out").iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert forked(COMMANDS[name])[0] == 0
+    assert written == results(folder)
 
 
 @pytest.mark.slow
