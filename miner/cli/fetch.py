@@ -7,7 +7,7 @@ from miner.cli import console, options
 
 @click.command()
 @click.argument("encoder")
-@click.option("--output", required=True, metavar="DIR", help="Directory or URI of the copy; it must be new or empty.")
+@click.option("--output", required=True, metavar="DIR", help="Directory or URI of the copy. Run again, the command completes it.")
 @options.json_option
 def command(encoder: str, output: str, json_file: str | None) -> None:
     """Copy ENCODER to a directory or URI, with checksums, for the workers of a cluster.

@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 BUILTIN = "builtin"
+FIRST_FILES = ("miner.json", "modules.json", "config.json")  # an encoder has one of them
 
 S = TypeVar("S", bound=EncoderSettings)
 
@@ -265,7 +266,11 @@ def _local_folder(name: str) -> Path | None:
     if remote.is_uri(name):
         return remote.fetch(name)
     folder = Path(str(files("miner.encoders") / "assets" / BUILTIN)) if name == BUILTIN else Path(name)
+    if not name.strip():
+        raise ModelError(f"no encoder is named; give `{BUILTIN}`, a folder, a URI or a hub id")
     if folder.is_dir():
+        if not any((folder / file).exists() for file in FIRST_FILES):  # before anything walks through the folder
+            raise ModelError(f"{name}: none of {', '.join(FIRST_FILES)}, so not an encoder; check the path")
         return folder
     if folder.exists() or name == BUILTIN or name.startswith((".", "/", "~")):
         raise ModelError(

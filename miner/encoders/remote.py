@@ -47,7 +47,9 @@ def _list_versions(uri: str) -> Mapping[str, str]:
         versions = storage.versions_below(uri)
         if not versions:
             raise ModelError(f"{hide(uri)}: no such encoder folder; check the address")
-        return versions
+        if checksums.STARTED in versions:
+            raise ModelError(f"{hide(uri)}: {checksums.INCOMPLETE}")
+        return {name: version for name, version in versions.items() if not name.startswith(storage.LOCK_PREFIX)}
     try:
         files = checksums.read(uri, REMEDY)
     except StorageError as error:

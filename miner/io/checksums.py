@@ -9,6 +9,8 @@ from miner.errors import DamagedError, StorageError
 from miner.io import records, storage
 
 FILE = "checksums.json"
+STARTED = "checksums.started.json"  # in a directory to which `miner fetch` copies an encoder
+INCOMPLETE = "a copy of an encoder that is not complete; wait for `miner fetch`, or run it again"
 USER_FILES = frozenset({"miner.json", "mining.json"})  # of an encoder, which may not be in FILE (see `user_files`)
 
 
@@ -41,6 +43,8 @@ def check(folder: Path, remedy: str) -> None:
 
     Raises StorageError for a file that is missing or has changed, and for a device or pipe, whose reading may not end.
     """
+    if (folder / STARTED).exists():
+        raise DamagedError(f"{folder}: {INCOMPLETE}")
     endless = [path for path in folder.rglob("*") if path.exists() and not path.is_file() and not path.is_dir()]
     if endless:
         raise StorageError(f"{endless[0]}: not a regular file; do not trust this directory")

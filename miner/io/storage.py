@@ -64,6 +64,12 @@ def is_on_object_store(uri: str) -> bool:
     return is_object_store(filesystem(uri)[0])
 
 
+def real_path(uri: str) -> Path | None:
+    """Return the path of a local file or directory with its links resolved, None for one of another file system."""
+    fs, path = filesystem(uri)
+    return Path(path).resolve() if isinstance(fs, LocalFileSystem) else None
+
+
 def is_inside(uri: str, folder: str) -> bool:
     """Whether a path is below a directory, at any depth."""
     fs, path = filesystem(uri)

@@ -1,6 +1,8 @@
 """Encoders by URI: copied once per host, checked, copied again when they change or are damaged."""
 
 import shutil
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -19,7 +21,7 @@ from tiny import save_transformer
 from miner.config.commands import EncoderSettings
 from miner.encoders import identify, load_encoder, publish, transformer_parts
 from miner.encoders.pair import write as write_pair
-from miner.errors import ConfigError, ModelError, StorageError
+from miner.errors import ConfigError, MinerError, ModelError
 from miner.io import records
 
 TEXTS = ["one two", "trois"]
@@ -133,12 +135,91 @@ def test_a_list_of_files_outside_the_folder_is_refused(served: Any) -> None:
 
 
 def test_fetch_copies_an_encoder_with_its_checksums(toy_encoder: Path, tmp_path: Path) -> None:
-    miner("fetch", str(toy_encoder), "--output", str(tmp_path / "copy"))
-    assert np.array_equal(vectors(str(tmp_path / "copy")), vectors(str(toy_encoder)))
-    assert (tmp_path / "copy/checksums.json").exists()
-    assert error_of("fetch", str(toy_encoder), "--output", str(tmp_path / "copy")).endswith("is not empty; choose another --output")
-    with pytest.raises(StorageError, match="choose another"):
-        publish.copy_encoder(str(toy_encoder), str(tmp_path / "copy"))
+    for _ in range(2):  # the second run finds the copy complete
+        miner("fetch", str(toy_encoder), "--output", str(tmp_path / "copy"))
+        assert np.array_equal(vectors(str(tmp_path / "copy")), vectors(str(toy_encoder)))
+        assert (tmp_path / "copy/checksums.json").exists()
+        assert not (tmp_path / "copy/checksums.started.json").exists()
+    assert error_of("fetch", "builtin", "--output", str(tmp_path / "copy")).endswith(
+        "contains another encoder; choose another --output, new or empty"
+    )
+    (tmp_path / "copy/mine.txt").write_text("mine")
+    assert "contains mine.txt; choose another --output" in error_of("fetch", str(toy_encoder), "--output", str(tmp_path / "copy"))
+
+
+@pytest.mark.parametrize("moment", range(9))
+def test_a_stopped_fetch_is_completed(moment: int, toy_encoder: Path, tmp_path: Path) -> None:
+    """A process that writes COPIED_BYTES or a record ends itself at its `moment`th such write, as if it was killed."""
+    program = f"""
+import os, sys
+from miner.encoders import publish
+from miner.io import records, storage
+writes = iter(range(100))
+def stop(function):
+    def run(*arguments):
+        if next(writes) == {moment}:
+            os._exit(9)
+        return function(*arguments)
+    return run
+publish.COPIED_BYTES = 1 << 12
+publish.shutil.copyfileobj = lambda source, copy, size: [write(copy, block) for block in iter(lambda: source.read(size), b"")]
+write = stop(lambda copy, block: copy.write(block))
+records.write, storage.remove = stop(records.write), stop(storage.remove)
+publish.copy_encoder(sys.argv[1], sys.argv[2])
+"""
+    killed = subprocess.run([sys.executable, "-c", program, str(toy_encoder), str(tmp_path / "copy")], check=False)
+    assert killed.returncode in (0, 9)
+    if killed.returncode:
+        with pytest.raises(MinerError):
+            load_encoder(str(tmp_path / "copy"))
+    publish.copy_encoder(str(toy_encoder), str(tmp_path / "copy"))
+    copied = {path.name: path.read_bytes() for path in (tmp_path / "copy").iterdir()}
+    assert {name: copied.pop(name) for name in ("checksums.json",)}
+    assert copied == {path.name: path.read_bytes() for path in toy_encoder.iterdir() if path.name != "checksums.json"}
+
+
+def test_fetches_at_once_give_one_copy(toy_encoder: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "miner", "fetch", "OF", "--output", str(tmp_path / "copy")]
+    encoders = [str(toy_encoder), "builtin", str(toy_encoder)]
+    processes = [subprocess.Popen([*command[:4], name, *command[5:]], stderr=subprocess.PIPE, text=True) for name in encoders]
+    errors = [process.communicate()[1] for process in processes]
+    assert 0 in [process.returncode for process in processes]
+    for process, error in zip(processes, errors, strict=True):
+        assert (process.returncode == 0) or ("held by" in error or "another encoder" in error), error
+    found = load_encoder(str(tmp_path / "copy")).fingerprint
+    assert found in {load_encoder(name).fingerprint for name in encoders}
+
+
+def test_readers_wait_for_the_end_of_a_copy(bucket: str, toy_encoder: Path) -> None:
+    publish.copy_encoder(str(toy_encoder), bucket)
+    records.write(f"{bucket}/checksums.started.json", {"files": {}})
+    with pytest.raises(ModelError, match=r"toy: a copy of an encoder that is not complete; wait for `miner fetch`, or run it again"):
+        load_encoder(bucket)
+    publish.copy_encoder(str(toy_encoder), bucket)
+    assert np.array_equal(vectors(bucket), vectors(str(toy_encoder)))
+
+
+def test_fetch_follows_no_links_out_of_the_encoder_or_the_output(toy_encoder: Path, tmp_path: Path) -> None:
+    linked = shutil.copytree(toy_encoder, tmp_path / "linked")
+    (tmp_path / "secret").write_text("secret")
+    (linked / "notes.txt").symlink_to(tmp_path / "secret")
+    assert "notes.txt: a link to a file outside the encoder" in error_of("fetch", str(linked), "--output", str(tmp_path / "copy"))
+    assert not (tmp_path / "copy").exists()
+    assert f"inside the encoder {toy_encoder}" in error_of("fetch", str(toy_encoder), "--output", str(toy_encoder / "copy"))
+    publish.copy_encoder(str(toy_encoder), str(tmp_path / "copy"))
+    (tmp_path / "copy/miner.json").unlink()
+    (tmp_path / "copy/miner.json").symlink_to(tmp_path / "secret")
+    publish.copy_encoder(str(toy_encoder), str(tmp_path / "copy"))
+    assert (tmp_path / "secret").read_text() == "secret"
+    assert (tmp_path / "copy/miner.json").read_bytes() == (toy_encoder / "miner.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("/", "so not an encoder; check the path"), ("", "no encoder is named"), (" ", "no encoder is named")]
+)
+def test_names_of_no_encoder_are_one_line(name: str, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        load_encoder(name)
 
 
 def test_the_identity_of_an_encoder_is_known_without_loading_it(toy_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
