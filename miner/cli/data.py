@@ -104,9 +104,11 @@ def convert(name: str, path: str, output: str, languages: tuple[str, ...], split
     from miner.research.datasets.convert import convert_dataset
     from miner.research.datasets.reading import read_dataset
     from miner.research.datasets.registry import get_layout
+    from miner.research.datasets.release import list_files
 
     layout = get_layout(name)
-    summary = convert_dataset(layout, read_dataset(layout, path, languages, split), output)
+    inputs = [file.path for file in list_files(path)]
+    summary = convert_dataset(layout, read_dataset(layout, path, languages, split), output, inputs)
     console.write_figures(json_file, {**summary.figures(), "output": output})
     console.echo(f"{counted(summary.kept, 'row')} ({', '.join(summary.columns)}) in {output}; {_dropped(summary.dropped)}")
 

@@ -1,9 +1,7 @@
 """Options of commands, derived from their settings; and the options that several commands share."""
 
 import contextlib
-import fnmatch
 import functools
-import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import NoneType, UnionType
@@ -18,7 +16,6 @@ from miner.config.commands import NO_FILTERS, Filters
 from miner.config.datasets import DatasetFiles, parse_table_file
 from miner.config.filters import FILTERS, RECOMMENDED, MisuseError, filter_groups, settings_from
 from miner.config.messages import as_option
-from miner.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -169,21 +166,11 @@ def changes_option(example: str) -> Callable[[Function], Function]:
     return click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help=f"Change a setting of CONFIG, for example {example}.")
 
 
-def _check_replaceable(path: str, values: Iterable[Any]) -> None:
-    """Raise ConfigError for an input of the command, named or by a pattern, and for a file that no `--json` can have written."""
+def _has_figures(path: str) -> bool:
+    """Whether a file holds figures of an earlier `--json`: an object without the checksum of a record."""
     from miner.io import records, storage
 
-    if storage.exists(path):
-        try:
-            is_figures = isinstance(storage.read_json(path), dict) and not records.has_checksum(path)
-        except StorageError:
-            is_figures = False
-        if not is_figures:
-            raise ConfigError(f"--json {path}: this file exists, and holds no figures of an earlier command; choose another one")
-    for value in values:
-        for text in value if isinstance(value, tuple) else (value,):
-            if isinstance(text, str) and fnmatch.fnmatch(os.path.realpath(path), os.path.realpath(text)):
-                raise ConfigError(f"--json {path}: this file is an input of the command; choose another one")
+    return isinstance(storage.read_json(path), dict) and not records.has_checksum(path)
 
 
 def json_option(function: Function) -> Function:
@@ -196,10 +183,13 @@ def json_option(function: Function) -> Function:
             with contextlib.redirect_stdout(sys.stderr):
                 return function(*args, **values)
         if path is not None:
+            from miner.io import outputs
+
             groups = [
                 dict(value) if isinstance(value, Settings) else {name: value} for name, value in values.items() if name != "json_file"
             ]
-            _check_replaceable(path, [value for group in groups for value in group.values()])
+            texts = [text for group in groups for value in group.values() for text in (value if isinstance(value, tuple) else (value,))]
+            outputs.claim_file(path, [text for text in texts if isinstance(text, str)], _has_figures, "--json")
         return function(*args, **values)
 
     help = "Also write the results to this JSON file; `-` is standard output, and the summary then goes to standard error."

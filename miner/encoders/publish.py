@@ -9,7 +9,7 @@ from typing import Any
 
 from miner.encoders import find_folder
 from miner.errors import ModelError, StorageError
-from miner.io import checksums, lock, records, storage
+from miner.io import checksums, lock, outputs, records, storage
 from miner.units import format_bytes
 
 REMEDY = "choose another --output, or delete it"
@@ -78,18 +78,11 @@ def _copy_files(sources: Mapping[str, Path], output: str, listed: Mapping[str, s
     for name, path in sources.items():
         target = storage.join(output, name)
         if not _is_copied(path, target):
-            _check_inside(target, output)
+            outputs.check_below(target, output)
             with path.open("rb") as source, storage.atomic(target) as copy:
                 shutil.copyfileobj(source, copy, COPIED_BYTES)
     records.write(final, {"files": listed})
     storage.remove(started)
-
-
-def _check_inside(target: str, output: str) -> None:
-    """Raise StorageError if the directory of a file is a link that leads out of the output."""
-    folder, whole = storage.real_path(posixpath.dirname(target)), storage.real_path(output)
-    if folder is not None and whole is not None and not folder.is_relative_to(whole):
-        raise StorageError(f"{target}: below a link to {folder}; choose another --output")
 
 
 def _is_copied(path: Path, target: str) -> bool:

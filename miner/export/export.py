@@ -21,7 +21,7 @@ from miner.export.formats import WRITERS, SplitTarget
 from miner.export.settings import ExportConfig
 from miner.export.source import MinedPairsFile, open_pairs
 from miner.export.splits import SPLITS, assign_splits
-from miner.io import lock, records, stages, storage, table_files
+from miner.io import lock, outputs, records, stages, storage, table_files
 
 RECORD, CARD = "export.json", "README.md"
 EXAMPLES = 5
@@ -55,16 +55,16 @@ class ExportResult:
 def run(config: ExportConfig) -> ExportResult:
     """Export a bitext. DataError if nothing is left to export, or if the output holds files that are not those of an export."""
     pairs = open_pairs(config)
-    previous_files = _check_output(config)
     with lock.hold(config.output):
+        previous_files = _check_output(config)
         result, examples = _write(config, pairs, previous_files)
         card = dataset_card(pairs, config, result.pairs, examples)
         with storage.atomic(storage.join(config.output, CARD)) as handle:
             handle.write(card.encode())
-        records.write(storage.join(config.output, RECORD), {"settings": config.model_dump(), **result.figures()})
-        for name in set(previous_files) - {*result.files, CARD}:
+        for name in set(previous_files) - {*result.files, CARD}:  # before the record, which then owns all that is left
             storage.remove(storage.join(config.output, name))
         storage.remove_temporary(config.output)
+        records.write(storage.join(config.output, RECORD), {"settings": config.model_dump(), **result.figures()})
     return result
 
 
@@ -86,6 +86,7 @@ def _check_output(config: ExportConfig) -> list[str]:
 def _write(config: ExportConfig, pairs: MinedPairsFile, previous_files: Sequence[str]) -> tuple[ExportResult, list[tuple[str, str]]]:
     """Write the pairs of every split; return the result, and examples for the card."""
     storage.make_folder(config.output)
+    outputs.check_below(storage.join(config.output, "data", RECORD), config.output)
     splits = _splits(config, pairs)
     names = [name for name in SPLITS if name == "train" or getattr(config, name)]
     counts = dict.fromkeys(names, 0)

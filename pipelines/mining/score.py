@@ -6,7 +6,6 @@ bounded by the block of the search and BLOCK_BYTES of vectors, plus 32 bytes per
 of RESCORED_SENTENCES sentences and of their neighbours. Sentence filters drop sentences before the search, as in mining.
 """
 
-import os
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ from miner.encoders import choose_side, mining_profile
 from miner.errors import ConfigError
 from miner.filters import language
 from miner.filters.line_pair_filter import KEPT, NO_MARGIN, NO_SENTENCE, LinePairFilter, count_reasons
-from miner.io import lock, storage
+from miner.io import lock, outputs, storage
 from miner.io.corpus import Corpus, open_corpus
 from miner.io.stages import CANDIDATES, NEIGHBOURS
 from miner.mining.candidates import NeighbourMeans, means_of, merge_means
@@ -40,7 +39,7 @@ from pipelines.mining import inputs, rescore, rescore_choice
 from pipelines.mining.line_pairs import LinePairs
 from pipelines.mining.rescore import RescoredSide
 from pipelines.mining.rescore_choice import Rescoring
-from pipelines.mining.scored_lines import SELECTED, ScoredLines, ScoreWriter
+from pipelines.mining.scored_lines import SELECTED, ScoredLines, ScoreWriter, is_output
 from pipelines.search import exact
 from pipelines.search.exact import BACKWARD, FORWARD, SearchRequest, read_neighbours
 
@@ -134,14 +133,7 @@ def run(
 
 def _check_paths(config: ScoreConfig, bitext: LinePairs, work: str) -> None:
     """Raise ConfigError if the output is no file or would overwrite an input, or the work folder has other files."""
-    if storage.is_folder(config.output):
-        raise ConfigError(f"{config.output}: a folder; name a file to write")
-    if storage.exists(config.output) and not storage.is_file(config.output):
-        raise ConfigError(f"{config.output}: a device or pipe; name a file to write")
-    inputs_and_output = [*bitext.uris, *config.backgrounds().values(), config.output]
-    *input_paths, output = (os.path.realpath(storage.filesystem(path)[1]) for path in inputs_and_output)  # through symbolic links
-    if output in input_paths:
-        raise ConfigError(f"{config.output}: both input and output; choose another --output")
+    outputs.claim_file(config.output, [*bitext.uris, *config.backgrounds().values()], is_output)
     foreign = [name for name in storage.names_in(work) if not name.startswith(WORK_NAMES)]
     if foreign:
         raise ConfigError(f"{work}: contains {foreign[0]}, which `miner score` did not write; move it, or choose another --output")

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -13,10 +14,13 @@ from miner.filters.line_pair_filter import KEPT, Codes, LinePairFilter
 from miner.io import storage, table_files
 from miner.mining import writers
 from miner.progress import Progress, report_progress
+from miner.text import streams
 from miner.text.readers import Lines
 from pipelines.mining.line_pairs import LinePairs
 
 PARQUET = ".parquet"
+SCORED_LINE = re.compile(rb"(nan|-?\d+\.\d{8})\t[^\t]*\t")
+MAX_LINE = 1 << 20  # bytes that are read of the first line of a file
 SELECTED = f"selected{PARQUET}"  # file in the work folder
 SCORED = pa.schema(
     [
@@ -55,6 +59,15 @@ def _open_output(uri: str) -> Iterator[Callable[[pa.Table], None]]:
             file.writelines(f"{margin:.8f}\t{source or ''}\t{target or ''}\n" for margin, source, target in zip(*columns, strict=True))
 
         yield write_lines
+
+
+def is_output(uri: str) -> bool:
+    """Whether a file is an output of `miner score`, by its columns or its first line."""
+    if uri.endswith(PARQUET):
+        with table_files.open_parquet(uri) as parquet:
+            return bool(parquet.schema_arrow.names == SCORED.names)
+    with streams.open_bytes(uri, streams.split_extensions(uri)[1]) as file:
+        return SCORED_LINE.match(file.readline(MAX_LINE)) is not None
 
 
 @dataclass(frozen=True)

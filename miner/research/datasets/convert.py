@@ -12,9 +12,11 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 
 from miner.errors import ConfigError
-from miner.io import storage, table_files
+from miner.io import outputs, storage, table_files
 from miner.research.datasets.layout import DatasetLayout
 from miner.research.datasets.reading import RowBatch
+from miner.research.datasets.release import MAX_LINE_BYTES
+from miner.text import streams
 
 EXAMPLES = 3  # rows that a summary shows
 
@@ -96,10 +98,10 @@ def summarise(layout: DatasetLayout, batches: Iterable[RowBatch]) -> DatasetSumm
     return summary
 
 
-def convert_dataset(layout: DatasetLayout, batches: Iterable[RowBatch], output: str) -> DatasetSummary:
+def convert_dataset(layout: DatasetLayout, batches: Iterable[RowBatch], output: str, inputs: Iterable[str]) -> DatasetSummary:
     """Write all rows to OUTPUT: TSV with a header, JSONL (both also as .gz) or Parquet by its extension, atomically.
 
-    Scores are numbers in JSONL and Parquet. Raises ConfigError for another extension.
+    Scores are numbers in JSONL and Parquet. Raises ConfigError for another extension, and for one of the files that are read (`inputs`).
     """
     name = output.lower().removesuffix(".gz")
     writers = [write for extension, write in WRITERS.items() if name.endswith(extension)]
@@ -109,6 +111,7 @@ def convert_dataset(layout: DatasetLayout, batches: Iterable[RowBatch], output: 
     batches = iter(batches)
     first = next(batches, None)
     columns = list(first.columns) if first else []
+    outputs.claim_file(output, inputs, lambda uri: _read_columns(uri, name) == columns)
     with writers[0](output, columns) as write:
         for batch in itertools.chain([first] if first else [], batches):
             summary.add(batch)
@@ -162,6 +165,16 @@ def _open(output: str) -> Iterator[BinaryIO]:
         # Without name and time, so that the same rows give the same bytes.
         with gzip.GzipFile("", "wb", fileobj=handle, mtime=0) as packed:
             yield cast(BinaryIO, packed)
+
+
+def _read_columns(uri: str, name: str) -> list[str]:
+    """Return the columns of a file that has the extension of `name`."""
+    if name.endswith(".parquet"):
+        with table_files.open_parquet(uri) as parquet:
+            return list(parquet.schema_arrow.names)
+    with streams.open_bytes(uri, streams.split_extensions(uri)[1]) as handle:
+        line = handle.readline(MAX_LINE_BYTES).decode().rstrip("\n")
+    return line.split("\t") if name.endswith(".tsv") else list(storage.parse_json(line.encode(), uri))
 
 
 def _write(handle: BinaryIO, lines: Iterable[str]) -> None:

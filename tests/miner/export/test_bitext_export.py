@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import bitexts
@@ -346,3 +347,30 @@ def test_a_killed_export_runs_again(name: str, mined: Path, tmp_path: Path, monk
     monkeypatch.undo()
     output_of(*command)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["README.md", "export.json", "train.jsonl"]
+
+
+@pytest.mark.parametrize("moment", range(12))
+def test_a_killed_export_of_another_format_leaves_no_file_without_an_owner(
+    moment: int, mined: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output, steps = tmp_path / "out", iter(range(100))
+    output_of("export", mined, "--format", "moses", "--output", output)
+
+    def die_before(function: Callable[..., object]) -> Callable[..., object]:
+        def run(*arguments: object) -> object:
+            if next(steps) == moment:
+                raise SystemExit(9)
+            return function(*arguments)
+
+        return run
+
+    for name in ("rename", "remove"):
+        monkeypatch.setattr(storage, name, die_before(getattr(storage, name)))
+    assert miner("export", mined, "--format", "jsonl", "--output", output).exit_code in (0, 9)
+    monkeypatch.undo()
+    written = {path.name for path in output.iterdir() if not path.name.startswith((".", "_"))} - {"export.json", "README.md"}
+    assert written <= set(json.loads((output / "export.json").read_text())["files"])
+    for held in output.glob("_lock-*"):  # of a process that is not dead
+        held.unlink()
+    output_of("export", mined, "--format", "tmx", "--output", output)
+    assert sorted(path.name for path in output.iterdir()) == ["README.md", "export.json", "train.tmx"]

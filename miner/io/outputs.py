@@ -1,0 +1,56 @@
+"""Claim the file that a command writes: no input of it, and nothing that another program wrote.
+
+A directory is claimed by its lock and its records (`miner.io.lock`, `miner.io.stages`).
+"""
+
+import fnmatch
+import posixpath
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from miner.errors import ConfigError, StorageError
+from miner.io import storage
+
+
+def claim_file(output: str, inputs: Iterable[str], is_ours: Callable[[str], bool], option: str = "") -> None:
+    """Raise ConfigError unless OUTPUT may be written: it is missing, or `is_ours` says that this command wrote it.
+
+    It is no directory, device or pipe, and, through links and patterns, none of the inputs. `option` starts the message.
+    """
+    name, other = f"{option} {output}".strip(), f"choose another {option or '--output'}"
+    if storage.is_folder(output):
+        raise ConfigError(f"{name}: a folder; name a file to write")
+    if not storage.exists(output):
+        return
+    if not storage.is_file(output):
+        raise ConfigError(f"{name}: a device or pipe; name a file to write")
+    for path in inputs:
+        if is_same_file(output, path):
+            raise ConfigError(f"{name}: this file is both input and output; {other}")
+    if storage.size(output) and not _try(is_ours, output):
+        raise ConfigError(f"{name}: this file exists, and this command did not write it; {other}, or remove it")
+
+
+def is_same_file(uri: str, other: str) -> bool:
+    """Whether two names are of one file, through symbolic and hard links; the other may be a pattern, such as `news/*.gz`."""
+    path, other_path = storage.real_path(uri), storage.real_path(other)
+    if path is None or other_path is None:
+        return uri == other or fnmatch.fnmatch(uri, other)
+    root = Path(other_path.anchor)
+    others = [other_path] if other_path.exists() else root.glob(str(other_path.relative_to(root)))
+    return path == other_path or any(path.samefile(match) for match in others)
+
+
+def check_below(uri: str, folder: str) -> None:
+    """Raise StorageError if the directory of a file below FOLDER is a link that leads out of it."""
+    parent, whole = storage.real_path(posixpath.dirname(uri)), storage.real_path(folder)
+    if parent is not None and whole is not None and not parent.is_relative_to(whole):
+        raise StorageError(f"{uri}: below a link to {parent}; remove the link, or choose another --output")
+
+
+def _try(is_ours: Callable[[str], bool], output: str) -> bool:
+    """Whether `is_ours` says so; a file that it cannot read is not ours."""
+    try:
+        return is_ours(output)
+    except (StorageError, UnicodeDecodeError, OSError, EOFError):
+        return False
