@@ -1,5 +1,6 @@
 """Tables of marks: whether people who read both languages find a pair right or wrong."""
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,11 @@ from miner.text import streams
 from miner.text.normalise import sentence_ids
 
 COLUMNS = ("mark", "source", "target")
-MARKS = {"right": True, "wrong": False}  # another mark, such as unsure: reviewed, but not judged
+MARKS = {"right": True, "wrong": False}
+UNSURE = "unsure"  # reviewed, but not judged
+MAX_UNUSABLE = 0.05  # share of the marks of a table that cannot be used
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -98,15 +103,36 @@ def is_marks(uri: str) -> bool:
 def read_marks(uris: Sequence[str]) -> ReviewMarks:
     """Read tables of mark, source and target. Rows without a mark are ignored.
 
-    Raise DataError for a line that cannot be read, and if no row of a table is marked right or wrong.
+    Unknown marks, and those of a pair that is marked right and wrong in one table, are dropped with a warning. Raise DataError where they
+    are more than MAX_UNUSABLE, for a line that cannot be read, and if no row of a table is marked right or wrong.
     """
     return ReviewMarks(tuple(_read_table(uri) for uri in dict.fromkeys(uris)))
 
 
 def _read_table(uri: str) -> MarksFile:
-    marks, sources, targets = (read_lines(uri, column) for column in COLUMNS)
+    column, sources, targets = (read_lines(uri, column) for column in COLUMNS)
     pairs = zip(sentence_ids(sources).tolist(), sentence_ids(targets).tolist(), strict=True)
-    table = MarksFile(uri, {pair: mark.lower() for pair, mark in zip(pairs, marks, strict=True) if mark})
+    rows = [(pair, mark.lower()) for pair, mark in zip(pairs, column, strict=True) if mark]
+    unknown = [mark for _, mark in rows if mark not in (*MARKS, UNSURE)]
+    marks: dict[Pair, set[str]] = {}
+    for pair, mark in rows:
+        if mark in (*MARKS, UNSURE):
+            marks.setdefault(pair, set()).add(mark)
+    contradictory = {pair for pair, of_pair in marks.items() if of_pair >= MARKS.keys()}
+    problems = [f"{len(unknown):,} of unknown words, such as {unknown[0]!r}"] if unknown else []
+    problems += [f"{len(contradictory):,} pairs marked right and wrong"] if contradictory else []
+    report_unusable(uri, problems, len(unknown) + len(contradictory), len(rows))
+    table = MarksFile(uri, {pair: min(of_pair) for pair, of_pair in marks.items() if pair not in contradictory})
     if not table.judged:
         raise DataError(f"{uri}: no row is marked {' or '.join(MARKS)}; mark some pairs")
     return table
+
+
+def report_unusable(name: str, problems: Sequence[str], num_unusable: int, num_marks: int) -> None:
+    """Warn of marks that cannot be used; raise DataError if they are more than MAX_UNUSABLE of all."""
+    if not problems:
+        return
+    message = f"{name}: {num_unusable:,} of {num_marks:,} marks cannot be used: {' and '.join(problems)}"
+    if num_unusable > MAX_UNUSABLE * num_marks:
+        raise DataError(f"{message}; correct them, and mark pairs as {', '.join(MARKS)} or {UNSURE}")
+    logger.warning("%s", message)

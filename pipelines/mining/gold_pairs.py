@@ -7,7 +7,7 @@ import numpy as np
 
 from miner.config.commands import TextSettings
 from miner.errors import ConfigError, DataError
-from miner.evaluation.marks import ReviewMarks, is_marks, read_marks
+from miner.evaluation.marks import ReviewMarks, is_marks, read_marks, report_unusable
 from miner.io import stages, storage
 from miner.io.corpus import Corpus
 from miner.io.stages import Manifest
@@ -61,8 +61,21 @@ def read_gold_file(uri: str) -> GoldFile:
 
 
 def resolve(gold: GoldFile | ReviewMarks | None, source: Corpus, target: Corpus) -> GoldPairs | ReviewMarks | None:
-    """Return what `read` returned, with gold pairs as sentence ids; marks have ids already."""
-    return resolve_lines(gold, source, target) if isinstance(gold, GoldFile) else gold
+    """Return what `read` returned, with gold pairs as sentence ids. Marks have ids already; those of other texts are reported."""
+    if isinstance(gold, ReviewMarks):
+        _report_other_texts(gold, source, target)
+        return gold
+    return None if gold is None else resolve_lines(gold, source, target)
+
+
+def _report_other_texts(marks: ReviewMarks, source: Corpus, target: Corpus) -> None:
+    """Warn of marked pairs whose texts are not in the corpora. DataError where there are many, as `report_unusable` says."""
+    pairs = np.array(sorted(marks.right), dtype=np.int64)
+    is_there = np.ones(len(pairs), dtype=bool)
+    for side, ids in ((source, pairs[:, 0]), (target, pairs[:, 1])):
+        is_there &= np.isin(ids, side.find_present(np.unique(ids)).ids)
+    num_missing = int((~is_there).sum())
+    report_unusable(marks.name, [f"{num_missing:,} of texts that are not in the corpora"] if num_missing else [], num_missing, len(pairs))
 
 
 def resolve_lines(gold: GoldFile, source: Corpus, target: Corpus) -> GoldPairs:

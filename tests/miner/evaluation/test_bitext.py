@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from command import miner, outcome_of
 
+from miner.errors import DataError
 from miner.evaluation import bitext
 from miner.evaluation.marks import read_marks
 from miner.evaluation.reliability import measure_reliability
@@ -199,3 +200,23 @@ def test_unusable_directories_and_gold_are_errors(mined: Path, tmp_path: Path) -
 def test_marks_may_have_columns_in_any_order_and_are_cleaned(tmp_path: Path) -> None:
     (tmp_path / "m.tsv").write_text("source\ttarget\tmark\n a  b\tc\twrong\n")
     assert read_marks([str(tmp_path / "m.tsv")]).right == {tuple(sentence_ids(["a b", "c"]).tolist()): False}
+
+
+def write_marks(path: Path, rows: list[tuple[str, str, str]]) -> str:
+    path.write_text("".join("\t".join(row) + "\n" for row in [("mark", "source", "target"), *rows]))
+    return str(path)
+
+
+def test_marks_that_cannot_be_used_are_counted_and_an_error_where_they_are_many(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [("right" if number % 3 else "WRONG", f"source {number}", f"target {number}") for number in range(57)]
+    odd = [("rihgt", "other", "text"), ("wrong", "source 1", "target 1"), ("unsure", "a", "b")]
+    marks = read_marks([write_marks(tmp_path / "few.tsv", [*rows, *odd])])
+    assert caplog.messages == [
+        f"{tmp_path}/few.tsv: 2 of 60 marks cannot be used: 1 of unknown words, such as 'rihgt' and 1 pairs marked right and wrong"
+    ]
+    assert (len(marks.right), sum(marks.right.values()), len(marks.reviewed)) == (56, 37, 57)
+    many = [*rows, *odd, ("ja", "one", "two"), ("nein", "three", "four")]
+    with pytest.raises(
+        DataError, match=r"4 of 62 marks cannot be used: 3 of unknown words, .*; correct them, and mark pairs as right, wrong or unsure"
+    ):
+        read_marks([write_marks(tmp_path / "many.tsv", many)])

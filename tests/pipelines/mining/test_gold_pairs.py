@@ -1,10 +1,11 @@
 """Gold pairs: from the lines of a file to the sentences of two corpora."""
 
 import json
+import random
 from pathlib import Path
 
 import pytest
-from command import miner
+from command import miner, output_of
 
 from miner.errors import DataError
 from miner.mining import writers
@@ -97,3 +98,29 @@ def test_stopped_run_resumes_with_other_gold(toy_encoder: Path, tmp_path: Path, 
         assert result.exit_code == 0, result.output
         scores.append([json.loads((tmp_path / "figures.json").read_text())[name] for name in ("precision", "recall")])
     assert scores[0] == scores[1] == [1.0, 1.0]
+
+
+def test_no_flipped_bit_of_marks_goes_unnoticed(toy_encoder: Path, tmp_path: Path) -> None:
+    """A mark that changes is of no known word, or its pair of no text; right and wrong differ in more than one bit."""
+    numbers = [["one two", "three four", "five six", "seven", "eight two", "two", "one"], ["un deux", "trois quatre", "cinq six", "sept"]]
+    for name, lines in zip(("en.txt", "fr.txt"), numbers, strict=True):
+        (tmp_path / name).write_text("\n".join(lines))
+    sides = (tmp_path / "en.txt", tmp_path / "fr.txt", "--encoder", toy_encoder, "--threshold", "1.01", "--filter", "none")
+    command = ("mine", *sides, "--output", tmp_path / "out", "--gold", tmp_path / "marks.tsv")
+    rows = [f"right\t{source}\t{target}\n" for source, target in zip(*numbers, strict=False)]
+    intact = ("mark\tsource\ttarget\n" + "".join(rows)).encode()
+    (tmp_path / "marks.tsv").write_bytes(intact)
+    expected = output_of(*command)
+    assert "marks" in expected
+    chance = random.Random(11)
+    for _ in range(30):
+        damaged = bytearray(intact)
+        damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
+        (tmp_path / "marks.tsv").write_bytes(damaged)
+        result = miner(*command)
+        is_reported = result.exit_code == 1 and result.stderr.count("\n") == 1
+        assert is_reported or comparable(result.stdout) == comparable(expected), bytes(damaged)
+
+
+def comparable(summary: str) -> list[str]:
+    return [line for line in summary.splitlines() if "marked" in line or "pairs" in line]
