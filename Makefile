@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+BASE   := $(VENV)/.base
 DEMO   := build/demo
 TOOLS  := build/tools
 PIP_AUDIT := 2.10.1
@@ -16,19 +17,26 @@ SEED   ?= 0
 
 venv: $(STAMP)
 
-# The stamp is written last. If it is missing, an earlier call was interrupted and may have left a broken package, so the environment is
-# created from scratch. If it is out of date, the changed requirements are installed over it. pip compiles what it installs, but not an
-# editable project, so the first commands would take a second longer.
-$(STAMP): pyproject.toml constraints.txt
+# The demo needs the base package, without torch; development needs the rest. A stamp is written last. If that of the base package is
+# missing, an earlier call was interrupted and may have left a broken package, so the environment is created from scratch. If a stamp is out
+# of date, the changed requirements are installed over it. pip compiles what it installs, but not an editable project, so the first commands
+# would take a second longer.
+$(BASE): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
-	@echo "Installing into $(VENV), which takes a minute or two"
+	@echo "Installing into $(VENV), which takes half a minute"
 	@if [ -e $@ ]; then rm $@; else $(PYTHON) -m venv --clear $(VENV); fi
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[cpu,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[cpu,report]'
 	@$(BIN)/python -m compileall -q miner pipelines
 	@touch $@
 
+$(STAMP): $(BASE)
+	@echo "Installing the tools of development, which takes a minute or two"
+	@rm -f $@ $(BASE)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[cpu,dev]'
+	@touch $(BASE) && touch $@
+
 # Mine the three language pairs of examples/ and print precision, recall and F1 against the gold pairs.
-demo: $(STAMP)
+demo: $(BASE)
 	@rm -rf $(DEMO)
 	@set -e; for lang in de ru hi; do \
 	  echo; echo "== examples/en.txt + examples/$$lang.txt"; \

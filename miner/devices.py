@@ -6,10 +6,11 @@ import re
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from miner.errors import ConfigError
+from miner.errors import ConfigError, require
 
 if TYPE_CHECKING:
     import torch
@@ -22,6 +23,11 @@ GPU_FILES = ("nvidia*", "nvmap", "nvhost*", "kfd", "dxg")  # of drivers by NVIDI
 _DEVICE = re.compile(r"(cpu|cuda)(:\d+)?")
 
 
+def has_torch() -> bool:
+    """Whether torch is installed; it is not imported, which takes seconds."""
+    return find_spec("torch") is not None
+
+
 def choose_device(name: str) -> str:
     """Return the device for `auto`, `cpu`, `cuda` or `cuda:N`; raise ConfigError where this machine lacks it.
 
@@ -29,12 +35,11 @@ def choose_device(name: str) -> str:
     is only asked where there may be a GPU.
     """
     device = parse_device(name)
-    if device is None and not may_have_gpu():
+    if device is None and not (has_torch() and may_have_gpu()):
         device = CPU
     if device is not None and device_type(device) == CPU:
         return device
-    import torch
-
+    torch = require("torch")
     device = device or (CUDA if torch.cuda.is_available() else CPU)
     count = torch.cuda.device_count()
     if device_type(device) == CUDA and int(device.partition(":")[2] or 0) >= count:

@@ -20,6 +20,8 @@ EXTRAS = {  # package that only some commands need -> extra of bitext-miner
     "py3langid": "langid",
     "sentencex": "split",
     "sklearn": "eval",
+    "torch": "transformers",
+    "transformers": "transformers",
 }
 
 
@@ -129,5 +131,10 @@ def require(module: str, hint: str = "") -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        package = module.partition(".")[0]
-        raise ConfigError(f"{package} is not installed; pip install 'bitext-miner[{EXTRAS[package]}]'{hint}") from error
+        raise ConfigError(missing_package(module) + hint) from error
+
+
+def missing_package(module: str) -> str:
+    """Return the sentence for a module of an extra that is not installed."""
+    package = module.partition(".")[0]
+    return f"{package} is not installed; pip install 'bitext-miner[{EXTRAS[package]}]'"

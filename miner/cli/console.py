@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 import click
 
-from miner.errors import REMOTE_REMEDY, MinerError, StorageError, Terminated, first_line, is_remote_error
+from miner.errors import EXTRAS, REMOTE_REMEDY, MinerError, StorageError, Terminated, first_line, is_remote_error, missing_package
 from miner.io.credentials import hide
 from miner.progress import Progress, progress_of
 
@@ -144,6 +144,8 @@ def resume_advice(command: str | None) -> str:
 def _describe(error: Exception) -> str:
     if isinstance(error, MinerError):
         return str(error)
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in EXTRAS:
+        return missing_package(str(error.name))
     if isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError | ImportError) and any(text in str(error) for text in OUT_OF_MEMORY)
     ):

@@ -15,7 +15,7 @@ from miner.devices import CPU, parse_device
 from miner.encoders import remote
 from miner.encoders.base import Encoder
 from miner.encoders.model_folder import split_dtype
-from miner.errors import ConfigError, ModelError, first_line
+from miner.errors import ConfigError, ModelError, first_line, require
 from miner.io import storage
 
 __all__ = [
@@ -127,8 +127,16 @@ def load_encoder(name: str, settings: EncoderSettings | None = None) -> Encoder:
     folder = find_folder(name)
     kind = _kind_of(folder)
     _check_side(settings, kind, name)
+    _require_packages(kind)
     with convert_damage(name):
         return ENCODERS[kind](str(folder), settings)
+
+
+def _require_packages(kind: str) -> None:
+    """Raise ConfigError where the packages of transformers are not installed, and encoders of this kind need them."""
+    if kind != STATIC:
+        require("torch")
+        require("transformers")
 
 
 def _check_side(settings: EncoderSettings, kind: str, name: str) -> None:
@@ -205,6 +213,7 @@ def identify(settings: EncoderSettings) -> EncoderIdentity:
     if kind != TRANSFORMER:
         encoder = load_encoder(str(folder), settings.model_copy(update={"side": None}))
         return EncoderIdentity(encoder.fingerprint, encoder.dim, kind)
+    _require_packages(kind)
     from miner.encoders import transformer
 
     with convert_damage(settings.encoder):

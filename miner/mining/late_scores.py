@@ -9,7 +9,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from miner.arrays import Floats, Ids, Ints, run_bounds
-from miner.devices import CPU
+from miner.devices import CPU, has_torch
 from miner.encoders.token_vectors import SCALE, TokenVectors
 from miner.mining.candidates import Candidates, LateScores, NeighbourMeans, late_means
 from miner.search.neighbours import Neighbours
@@ -22,7 +22,8 @@ def score_pairs(
     queries: TokenVectors, keys: TokenVectors, query_rows: Ints, key_rows: Ints, device: str, max_multiplications: int = MAX_MULTIPLICATIONS
 ) -> Floats:
     """Return L (p,) of pairs of a query and a key (p,), by their rows; 0 where a text has no tokens."""
-    if device == CPU and _multiplications(queries, keys, query_rows, key_rows).sum() <= max_multiplications:
+    is_small = device == CPU and _multiplications(queries, keys, query_rows, key_rows).sum() <= max_multiplications
+    if is_small or not has_torch():
         with threadpool_limits(1, user_api="blas"):  # products are so small that threads would wait longer than they compute
             return score_few(queries, keys, query_rows, key_rows)
     from miner.mining import late_interaction

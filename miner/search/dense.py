@@ -1,9 +1,11 @@
 """Exact search of two small sides: one product of all their vectors in float64, where dot products of float16 vectors are exact.
 
 Its result is that of `miner.search.exact`, which is faster for larger sides. It needs no torch, which takes longer to import than such a
-search takes.
+search takes. Where torch is not installed, larger sides are searched by tiles.
 """
 
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -11,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from miner.arrays import Ids, Vectors, bounds_of
-from miner.search.neighbours import Neighbours, Similarities, VectorBlock, empty_neighbours
+from miner.search.neighbours import Neighbours, Similarities, VectorBlock, empty_neighbours, stack_neighbours
 from miner.search.readers import ShardReader, concatenate_groups
 
 MAX_MULTIPLICATIONS = 1 << 32  # 0.2 s of one core
@@ -46,12 +48,31 @@ def _split(neighbours: Neighbours, parts: Sequence[VectorBlock]) -> list[Neighbo
     return [neighbours.take(np.arange(start, end)) for start, end in pairwise(bounds)]
 
 
-def search_block(source: VectorBlock, target: VectorBlock, k: int) -> tuple[Neighbours, Neighbours]:
+def search_block(
+    source: VectorBlock, target: VectorBlock, k: int, max_similarities: int = MAX_SIMILARITIES
+) -> tuple[Neighbours, Neighbours]:
     """Return the k nearest targets of every source and the k nearest sources of every target; ties by smaller id. Ids may be unsorted."""
+    shape = len(source.ids), len(target.ids)
+    if shape[0] * shape[1] > max_similarities:
+        return _search_tiles(source, target, k, max_similarities)
     similarities = source.vectors.astype(np.float64) @ target.vectors.astype(np.float64).T
     with ThreadPoolExecutor(1) as pool:  # numpy releases Python's lock while it compares
         backward = pool.submit(nearest, similarities, source.ids, k, axis=0)
         return nearest(similarities, target.ids, k, axis=1), backward.result()
+
+
+def _search_tiles(source: VectorBlock, target: VectorBlock, k: int, max_similarities: int) -> tuple[Neighbours, Neighbours]:
+    """Search parts of both sides and merge their neighbours, as `search_block` does."""
+    size = max(1, math.isqrt(max_similarities))
+    parts = [[slice(start, start + size) for start in range(0, len(side.ids), size)] for side in (source, target)]
+    forward, backward = (
+        [empty_neighbours(len(side.ids[rows]), k) for rows in own] for side, own in zip((source, target), parts, strict=True)
+    )
+    for (i, rows), (j, columns) in itertools.product(enumerate(parts[0]), enumerate(parts[1])):
+        tile = VectorBlock(source.ids[rows], source.vectors[rows]), VectorBlock(target.ids[columns], target.vectors[columns])
+        both = search_block(*tile, k, max_similarities)
+        forward[i], backward[j] = forward[i].merge(both[0]), backward[j].merge(both[1])
+    return stack_neighbours(forward), stack_neighbours(backward)
 
 
 def nearest(similarities: Similarities, ids: Ids, k: int, axis: int) -> Neighbours:

@@ -6,17 +6,14 @@ An index returns sentence ids. Its candidates are rescored from the stored vecto
 import logging
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from miner.arrays import Ids, Vectors
+from miner.arrays import Floats32, Ids, Vectors
 from miner.errors import ConfigError, DamagedError, require
 from miner.search.centroids import POINTS_PER_LIST, nearest_centroids, train_centroids
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 GPU_LIMIT = 2048  # largest k and nprobe of faiss-gpu
 MIN_TRAINING_ROWS = 20_000  # a product quantiser of 256 centroids needs 10,000
@@ -35,7 +32,7 @@ class FaissIndex:
     max_effort: int  # a larger effort makes no difference
     device: str = "cpu"
     quantizer_owner: Any = None  # keeps alive the index whose quantizer `index` uses
-    centroids: "Tensor | None" = None  # (dim, lists), where the lists of a query are found outside FAISS
+    centroids: Floats32 | None = None  # (dim, lists), where the lists of a query are found outside FAISS
 
     def propose(self, queries: Vectors, count: int, effort: int) -> Ids:
         """Return ids (n, count) of likely neighbours of queries (n, dim), best first by the codes of the index; -1 for none."""
@@ -248,11 +245,9 @@ def _has_flat_quantizer(index: Any) -> bool:
     return type(index) in kinds and isinstance(faiss.downcast_index(index.quantizer), faiss.IndexFlat)
 
 
-def _centroids(index: Any) -> "Tensor":
-    """Return (dim, lists) float32."""
-    import torch
-
-    return torch.from_numpy(index.quantizer.reconstruct_n(0, index.nlist)).T.contiguous()
+def _centroids(index: Any) -> Floats32:
+    """Return (dim, lists)."""
+    return np.ascontiguousarray(index.quantizer.reconstruct_n(0, index.nlist).T)
 
 
 def _is_fast_scan_pq(index: Any) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from miner.arrays import Floats, Ids, Vectors, find_rows
+from miner.devices import has_torch
 from miner.search.neighbours import Similarities
 from miner.search.parallel import parallel_for
 
@@ -19,8 +20,6 @@ def score_candidates(queries: Vectors, candidate_ids: Ids, sorted_ids: Ids, gath
 
     `sorted_ids` (m,) are all ids of the corpus, ascending; an id that is not among them scores NaN. Queries are split over the cores.
     """
-    import torch
-
     scores = np.full(candidate_ids.shape, np.nan)
     step = max(1, CHUNK_ELEMENTS // max(1, candidate_ids.shape[1] * queries.shape[1]))
 
@@ -32,12 +31,14 @@ def score_candidates(queries: Vectors, candidate_ids: Ids, sorted_ids: Ids, gath
         products = np.matmul(vectors, queries[rows].astype(np.float64)[:, :, None])[:, :, 0]
         scores[rows] = np.where(positions >= 0, products, np.nan)
 
-    parallel_for(math.ceil(len(queries) / step), score_chunk, torch.device("cpu"))
+    parallel_for(math.ceil(len(queries) / step), score_chunk)
     return scores
 
 
 def _to_float64(vectors: Vectors) -> Floats:
-    """Convert through torch and float32: processors have an instruction for float16 to float32, which numpy does not use."""
+    """Convert through torch, if installed, and float32: processors have an instruction for float16 to float32, which numpy does not use."""
+    if not has_torch():
+        return vectors.astype(np.float64)
     import torch
 
     result: Floats = torch.from_numpy(vectors).float().double().numpy()

@@ -68,7 +68,7 @@ def measure_faiss(keys: Vectors, queries: Vectors, workload: SearchWorkload) -> 
     rows = max(workload.rows)
     list_rows = max(1, min(len(keys) // 16, rows // cost_model.num_lists(rows)))
     lists, code = len(keys) // list_rows, cost_model.choose_factory(rows, dim, rows * dim * 4).partition(",")[2]
-    centroids = torch.from_numpy(keys[:CENTROIDS].astype(np.float32)).T.contiguous()
+    centroids = np.ascontiguousarray(keys[:CENTROIDS].astype(np.float32).T)
     product = core_seconds(lambda: nearest_centroids(keys, centroids, 1)) / (len(keys) * centroids.shape[1])
     trained = []
     training = core_seconds(lambda: trained.append(faiss_index.train_index(f"IVF{lists},{code}", dim, keys, SEED)))
@@ -98,7 +98,7 @@ def measure_faiss(keys: Vectors, queries: Vectors, workload: SearchWorkload) -> 
 def _probed_lists(keys: Vectors, queries: Vectors, workload: SearchWorkload) -> int:
     """Return how many lists of an index of these keys have to be probed to find the target share of the k nearest."""
     lists, k = cost_model.num_lists(len(keys)), min(workload.k, len(keys))
-    centroids = torch.from_numpy(train_centroids(keys, lists, SEED)).T.contiguous()
+    centroids = np.ascontiguousarray(train_centroids(keys, lists, SEED).T)
     list_of_key = nearest_centroids(keys, centroids, 1)[1][:, 0]
     vectors = torch.from_numpy(queries).float()
     nearest = (vectors @ torch.from_numpy(keys).float().T).topk(k).indices.numpy()

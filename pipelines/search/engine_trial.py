@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from miner.arrays import Vectors
-from miner.devices import CPU, available_cores
+from miner.devices import CPU, available_cores, has_torch
 from miner.io.corpus import Corpus
 from miner.search import cost_model, dense
 from miner.search.cost_model import SearchCosts, SearchEstimate, SearchWorkload
@@ -39,7 +39,7 @@ class EngineTrial:
             return self._seconds(cost_model.expected_costs(self.workload, self.cores, max(rows)))
         costs = self._expected_costs()
         seconds = self._seconds(costs)
-        if min(seconds.exact, seconds.faiss) < MIN_TRIAL_SECONDS or CLEAR_RATIO * seconds.exact < seconds.faiss:
+        if not has_torch() or min(seconds.exact, seconds.faiss) < MIN_TRIAL_SECONDS or CLEAR_RATIO * seconds.exact < seconds.faiss:
             return seconds
         from miner.search import trials
 
@@ -72,7 +72,10 @@ class EngineTrial:
         return replace(seconds, exact=seconds.exact * (1 - self.searched_share))
 
     def _expected_costs(self) -> SearchCosts:
-        """Return the costs that follow from the speed of products."""
+        """Return the costs that follow from the speed of products, which is measured if torch is installed."""
+        if not has_torch():
+            pair = cost_model.DENSE_SECONDS / cost_model.SCAN_FACTOR * self.workload.dim / cost_model.REFERENCE_DIM
+            return cost_model.expected_costs(self.workload, self.cores, max(self.workload.rows), pair)
         import torch
 
         from miner.search.blocks import default_block_bytes

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from miner.arrays import Ids, Vectors
-from miner.devices import CPU, choose_device
+from miner.devices import CPU, choose_device, has_torch
 from miner.io import storage, table_files
 from miner.io.corpus import Corpus
 from miner.io.stages import EMBEDDINGS, NEIGHBOURS, Manifest, Stage
@@ -249,11 +249,11 @@ class SearchGroupPair(ShardTask):
     def _search_shards(
         self, name: str, sources: Sequence[ShardReader], targets: Sequence[ShardReader]
     ) -> tuple[list[Neighbours], list[Neighbours]]:
-        """Search the shards of a pair of groups, without torch where they are small."""
+        """Search the shards of a pair of groups, without torch where they are small or it is not installed."""
         pair = self.pairs[name]
         num_sources, num_targets = self.search.source.count_rows(pair.sources), self.search.target.count_rows(pair.targets)
         is_small = dense.is_small(num_sources, num_targets, self.search.source.dim)
-        if is_small and self.device == CPU and self.search.block_bytes is None:
+        if not has_torch() or (is_small and self.device == CPU and self.search.block_bytes is None):
             return dense.search_shards(sources, targets, self.search.k, add_work)
         from miner.search.blocks import search_shards
 

@@ -7,8 +7,9 @@ from functools import cached_property
 import numpy as np
 
 from miner.arrays import Ids, Vectors, bounds_of
+from miner.devices import has_torch
 from miner.io.corpus import Corpus
-from miner.search import cost_model, faiss_index
+from miner.search import cost_model, dense, faiss_index
 from miner.search.faiss_index import FaissIndex
 from miner.search.neighbours import Neighbours, Similarities, VectorBlock, empty_neighbours, select_nearest, stack_neighbours
 from miner.search.rescoring import score_candidates
@@ -98,9 +99,13 @@ class OpenIndex:
 
     def search_exhaustively(self, queries: Vectors, k: int) -> Neighbours:
         """Return the exact k nearest of queries (n, dim)."""
+        query_block, neighbours = VectorBlock(np.arange(len(queries)), queries), empty_neighbours(len(queries), k)
+        if not has_torch():
+            for block in self._vector_blocks():
+                neighbours = neighbours.merge(dense.search_block(query_block, block, k)[0])
+            return neighbours
         from miner.search.exact import SearchOptions, search_forward
 
-        query_block, neighbours = VectorBlock(np.arange(len(queries)), queries), empty_neighbours(len(queries), k)
         for block in self._vector_blocks():
             neighbours = search_forward(query_block, block, neighbours, SearchOptions(self.device))
         return neighbours

@@ -158,7 +158,9 @@ def test_the_worker_image_has_the_versions_and_extras_of_the_project() -> None:
     assert f"_job_server:{BEAM}\n" in text("flink/docker-compose.yaml")
     (extras,) = re.findall(r"\.\[(.+?)\]", output_of)
     for kind in ("cpu", "gpu"):
-        assert set(extras.replace("${KIND}", kind).split(",")) <= set(PROJECT["optional-dependencies"])
+        assert set(extras.replace("${TORCH}", ",transformers,train").replace("${KIND}", kind).split(",")) <= set(
+            PROJECT["optional-dependencies"]
+        )
     python = re.search(r"^FROM python:(\d\.\d+)-", output_of, re.MULTILINE)[1]
     assert f"apache/beam_python{python}_sdk" in output_of
     assert f"python{python.replace('.', '')}-template-launcher-base" in text("dataflow/Dockerfile")

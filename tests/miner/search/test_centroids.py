@@ -1,32 +1,35 @@
 """Centroids of an inverted file, against numpy and FAISS's own k-means."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from dense import unit
 
 from miner.search import faiss_index
 from miner.search.centroids import KMEANS_ITERATIONS, nearest_centroids, train_centroids
 
 
-def to_torch(vectors: np.ndarray) -> torch.Tensor:
-    return torch.from_numpy(vectors.T.astype(np.float32)).contiguous()
+def columns(vectors: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(vectors.T.astype(np.float32))
 
 
+@pytest.mark.parametrize("torch", [True, False])
 @pytest.mark.parametrize("count", [1, 5, 33])
 @pytest.mark.parametrize("max_similarities", [1, 100, 1 << 24])  # one row at a time, three, and all
-def test_nearest_centroids_equal_the_whole_product(count: int, max_similarities: int) -> None:
+def test_nearest_centroids_equal_the_whole_product(count: int, max_similarities: int, torch: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not torch:
+        monkeypatch.setitem(sys.modules, "torch", None)
     vectors, centroids = unit(50, 16, 0), unit(33, 16, 1)
     products = vectors.astype(np.float64) @ centroids.T.astype(np.float64)
-    similarities, lists = nearest_centroids(vectors, to_torch(centroids), count, max_similarities)
+    similarities, lists = nearest_centroids(vectors, columns(centroids), count, max_similarities)
     assert (lists == np.argsort(-products, axis=1)[:, :count]).all()
     assert np.allclose(similarities, -np.sort(-products, axis=1)[:, :count], atol=1e-6)
 
 
 def test_no_vectors_have_no_lists() -> None:
-    similarities, lists = nearest_centroids(np.zeros((0, 4), np.float16), to_torch(unit(3, 4, 0)), 2)
+    similarities, lists = nearest_centroids(np.zeros((0, 4), np.float16), columns(unit(3, 4, 0)), 2)
     assert similarities.shape == lists.shape == (0, 2)
 
 
@@ -37,7 +40,7 @@ def test_no_list_spans_two_separate_clusters() -> None:
     sample = (sample / np.linalg.norm(sample, axis=1, keepdims=True)).astype(np.float16)
     for seed in range(5):
         centroids = train_centroids(sample, 64, seed)
-        similarities, lists = nearest_centroids(sample, to_torch(centroids), 1)
+        similarities, lists = nearest_centroids(sample, columns(centroids), 1)
         assert similarities.min() > 0.97
         assert all(len(set(cluster[lists[:, 0] == number])) <= 1 for number in range(64))
 
@@ -57,7 +60,7 @@ def test_centroids_are_as_near_as_those_of_faiss() -> None:
     kmeans.train(sample.astype(np.float32), faiss.IndexFlatIP(24))
     faiss_centroids = faiss.vector_to_array(kmeans.centroids).reshape(64, 24)
     ours, reference = (
-        nearest_centroids(sample, to_torch(centroids), 1)[0].mean() for centroids in (train_centroids(sample, 64, 0), faiss_centroids)
+        nearest_centroids(sample, columns(centroids), 1)[0].mean() for centroids in (train_centroids(sample, 64, 0), faiss_centroids)
     )
     assert ours > 0.99 * reference
     assert (train_centroids(sample, 64, 0) == train_centroids(sample, 64, 0)).all()

@@ -36,6 +36,14 @@ def test_equals_the_reference_and_the_search_in_tiles(make_sides: Callable[[], S
     assert_exact(*make_sides(), k)
 
 
+@pytest.mark.parametrize("max_similarities", [1, 100, 20_000])  # tiles of a vector, of ten, and of 141
+def test_large_sides_are_searched_in_tiles(max_similarities: int) -> None:
+    x, y = many_ties()
+    source, target = blocks(x[:300], y[:50])
+    for tiled, whole in zip(dense.search_block(source, target, 4, max_similarities), dense.search_block(source, target, 4), strict=True):
+        assert_equal(tiled, whole)
+
+
 @pytest.mark.parametrize(("rows", "columns", "dim", "k"), SHAPES)
 def test_shapes(rows: int, columns: int, dim: int, k: int) -> None:
     assert_exact(reference.unit(rows, dim, 1), reference.unit(columns, dim, 2), k)
