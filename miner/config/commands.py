@@ -3,6 +3,7 @@
 Options of the command line, keyword arguments of Python, keys of YAML files and their documentation derive from these classes.
 """
 
+import codecs
 import math
 import os
 import re
@@ -54,11 +55,25 @@ class TextSettings(Settings):
 
     text_column: str | None = Field(None, description="Column of a table: a name, a number from 1, or a language of TMX.")
     strict: bool = Field(False, description="Stop at the first invalid line or file instead of skipping it.")
+    encoding: str = Field("utf-8", description="Encoding of text files, such as cp1252 or utf-16; not of TMX and Parquet.")
+    clean: bool = Field(
+        False,
+        description="Repair entities, mojibake, curled quotes, widths, ligatures, marks of direction and control characters by ftfy.",
+    )
     max_chars: int = Field(5000, ge=1, description="Drop lines with more characters, after cleaning.")
     max_expansion: float = Field(200, ge=1, description="Refuse compressed files that expand by a larger factor, to over 64 MB.")
     shards: int | None = Field(
         None, ge=1, le=99999, description="Number of shards; by default, one per 32 MB of text; above 16, at most one per 10 kB."
     )
+
+    @pydantic.field_validator("encoding")
+    @classmethod
+    def _check_encoding(cls, name: str) -> str:
+        try:
+            "".encode(name)  # fails for codecs that are not of text
+            return codecs.lookup(name).name
+        except (LookupError, ValueError) as error:
+            raise ValueError("not an encoding; one such as utf-8, cp1252, iso8859-2, shift_jis or utf-16") from error
 
 
 class SideLanguages(Settings):

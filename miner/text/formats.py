@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 from miner.config.commands import TextSettings
 from miner.errors import ConfigError, DataError
-from miner.text import parquet, streams
+from miner.text import encodings, parquet, streams, subtitles
 from miner.text.records import (
     BLANK,
     Fault,
@@ -49,6 +49,7 @@ class ReadOptions:
     max_line_bytes: int = streams.MAX_LINE_BYTES
     max_expansion: float | None = None  # see `streams.open_bytes`
     block_bytes: int = streams.BLOCK_BYTES
+    encoding: str = encodings.UTF8  # of text, CSV, JSON and subtitles
     numbers: bool = False  # numbers of JSON and Parquet are text too, as labels and scores need it
 
 
@@ -58,7 +59,7 @@ TEXT, TABLE = ReadOptions(), ReadOptions(numbers=True)
 def read_values(uri: str, settings: TextSettings, name: str, block_bytes: int = streams.BLOCK_BYTES) -> Iterator[NumberedValues]:
     """Yield the texts of one input, that are not cleaned yet, with the number of the first line. Raises as `read_rows` does."""
     max_line_bytes = max(streams.MAX_LINE_BYTES, 4 * settings.max_chars)
-    options = ReadOptions(max_line_bytes, settings.max_expansion, block_bytes)
+    options = ReadOptions(max_line_bytes, settings.max_expansion, block_bytes, settings.encoding)
     for rows in read_rows(uri, [settings.text_column], options, name):
         yield rows.first, rows.columns[0]
 
@@ -80,7 +81,9 @@ def read_rows(uri: str, columns: Sequence[str | None], options: ReadOptions = TE
         return
     is_record = partial(_is_record, columns, options)
     with _open_text(uri, name, options) as handle:
-        if extension in JSON:
+        if extension in subtitles.FORMATS:
+            yield from subtitles.read_cues(handle, extension, columns, name)
+        elif extension in JSON:
             takes_strings = extension == ".json" and len(columns) == 1
             picks = [_json_picker(column, name, options, takes_strings) for column in columns]
             yield from select_columns(_read_records(handle, extension, name, options, is_record), picks)
@@ -143,7 +146,10 @@ def _check_format(uri: str, name: str) -> str:
 def _open_text(uri: str, name: str, options: ReadOptions) -> Iterator[BinaryIO]:
     extension, compression = streams.split_extensions(uri)
     with streams.open_bytes(uri, compression, options.max_expansion) as handle:
-        yield handle if extension == ".tmx" else refuse_utf16(handle, name, options.block_bytes)  # XML declares its encoding
+        if extension == ".tmx":  # XML declares its encoding
+            yield handle
+        else:
+            yield refuse_utf16(encodings.transcode(handle, options.encoding), name, options.block_bytes)
 
 
 def _read_records(

@@ -14,13 +14,14 @@ from miner.arrays import Ints
 from miner.config.commands import TextSettings
 from miner.errors import DataError
 from miner.io import storage
-from miner.text import splitting
+from miner.text import repair, splitting
 from miner.text.formats import read_values
 from miner.text.normalise import clean_all
 from miner.text.records import Fault, Value
 from miner.text.streams import BLOCK_BYTES, convert_read_errors
 
 STDIN = "-"
+REPAIRED = "repaired_"  # start of the counts of lines that a rule of `repair` changed
 LINE_COUNTS = ("lines", "kept", "empty", "invalid", "too_long")
 
 
@@ -60,6 +61,9 @@ def clean_block(
     if faults:
         lines = np.delete(lines, list(faults))
     counts = Counter(lines=len(values))
+    if settings.clean:
+        texts, repairs = repair.repair(texts)
+        counts.update({f"{REPAIRED}{rule}": count for rule, count in repairs.items()})
     if split is None:
         texts = clean_all(texts)
     else:

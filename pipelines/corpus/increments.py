@@ -1,10 +1,13 @@
 """The increments of a corpus: the inputs of its first run, and those added later. Each holds the sentences that no earlier one has."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from miner.errors import StorageError
 from miner.io import records, storage
+
+logger = logging.getLogger(__name__)
 
 Signatures = Mapping[str, str]  # input -> its signature, see `readers.input_signature`
 
@@ -57,8 +60,9 @@ def find_absent(uri: str, signatures: Signatures) -> list[str]:
 def _read_increments(uri: str) -> list[CorpusIncrement]:
     try:
         return records.read(uri, IncrementsRecord).increments if storage.exists(uri) else []
-    except StorageError:
-        return []  # the inputs are read again
+    except StorageError as error:
+        logger.warning("%s: all inputs are read and embedded again", str(error).rpartition("; ")[0])
+        return []
 
 
 def write_increments(uri: str, increments: Sequence[CorpusIncrement]) -> None:

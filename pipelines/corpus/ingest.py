@@ -23,7 +23,7 @@ from miner.filters import language
 from miner.io import stages, storage
 from miner.io.credentials import hide
 from miner.io.stages import SENTENCES, SKIPPED, Manifest, Shard, Stage
-from miner.text import readers, splitting
+from miner.text import encodings, readers, splitting
 from miner.text.readers import InputState
 from miner.text.sharding import DEFAULT_SIZES, IngestSizes, InputFile, num_ranges_for
 from miner.units import counted, list_counts
@@ -49,6 +49,7 @@ STEPS = ".near_duplicates"
 STDIN = ".stdin"
 INCREMENTS = "increments.json"
 FAULTS = ("invalid", "too_long")  # of `readers.LINE_COUNTS`
+MIN_GUESSED_SHARE = 0.1  # of invalid lines: where there are more, the encoding of the text is guessed
 MAX_FAULTY_SHARE = 0.01  # of lines that are dropped without a warning
 
 
@@ -78,20 +79,22 @@ def run(config: EmbedConfig, inputs: Sequence[str], sizes: IngestSizes = DEFAULT
             storage.remove(storage.join(config.output, name))
         counts = list_counts(manifest.details["counts"])
         raise DataError(f"{', '.join(signatures)}: the filters drop every sentence ({counts}); relax their bounds")
-    _warn_of_faulty_lines(manifest)
+    _warn_of_faulty_lines(manifest, inputs[0])
     return manifest
 
 
-def _warn_of_faulty_lines(manifest: Manifest) -> None:
-    """Warn if many lines are not UTF-8, lack the column with the text, or are too long."""
+def _warn_of_faulty_lines(manifest: Manifest, uri: str) -> None:
+    """Warn if many lines are not UTF-8, lack the column with the text, or are too long. `uri` is the first input."""
     counts = manifest.details["counts"]
     faulty = {name.replace("_", " "): counts[name] for name in FAULTS if counts[name]}
     if sum(faulty.values()) > MAX_FAULTY_SHARE * counts["lines"]:
         reasons = ", ".join(f"{count:,} {name}" for name, count in faulty.items())
         first, *others = manifest.inputs
         name = f"{first} and {len(others):,} more" if others else first
-        message = "%s: of %s lines, dropped %s; --strict stops at the first with the reason, such as text that is not UTF-8"
-        logger.warning(message, name, f"{counts['lines']:,}", reasons)
+        hint = "--strict stops at the first with the reason, such as text that is not UTF-8"
+        if counts["invalid"] > MIN_GUESSED_SHARE * counts["lines"] and (encoding := encodings.guess_encoding(uri)):
+            hint = f"the text looks like {encoding}, so give --encoding {encoding}"
+        logger.warning("%s: of %s lines, dropped %s; %s", name, f"{counts['lines']:,}", reasons, hint)
 
 
 def check_extras(config: EmbedConfig) -> None:

@@ -12,7 +12,7 @@ from miner.config.commands import TextSettings
 from miner.errors import DataError
 from miner.io import stages, storage
 from miner.io.stages import Stage
-from miner.text import readers, sharding
+from miner.text import encodings, readers, sharding
 from miner.text.sharding import IngestSizes, InputFile
 from miner.units import counted, list_counts
 from pipelines.beam.runner import Pipeline, run_stage
@@ -114,5 +114,8 @@ def scatter_inputs(task: ScatterTask, signatures: Signatures) -> Pipeline[Scatte
         storage.remove(folder)
         reasons = list_counts({name: counts[name] for name in readers.LINE_COUNTS if name not in ("lines", "kept")})
         detail, remedy = f" ({reasons})" if reasons else "", "give a text with sentences; --strict names the first problem"
+        first = next(iter(task.files.values())).uri
+        if counts["invalid"] and (encoding := encodings.guess_encoding(first)):
+            remedy = f"the text looks like {encoding}, so give --encoding {encoding}"
         raise DataError(f"{', '.join(signatures)}: no sentence in {counted(counts['lines'], 'line')}{detail}; {remedy}")
     return ScatterResult(dict(counts), task.errors_by_input(manifest.skipped))

@@ -3,16 +3,20 @@
 Finished stages are kept, so a run with another margin, retrieval, threshold or gold only selects again.
 """
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from miner.config.commands import EncoderSettings, FromCandidatesConfig, MineConfig, PairFilters
 from miner.encoders import mining_profile
 from miner.encoders.mining_profile import MiningProfile
 from miner.evaluation.marks import ReviewMarks
 from miner.filters import language
+from miner.filters.characters import CharacterTable, letter_equivalents
 from miner.io import stages, storage
 from miner.io.corpus import Corpus
 from miner.mining import writers
@@ -113,6 +117,11 @@ def _check(config: SelectConfig) -> GoldFile | ReviewMarks | None:
     return gold_file
 
 
+HINT_ROWS, HINT_RATIO = 1000, 2.0  # sentences of each side whose lengths are compared, and the ratio that is odd
+
+logger = logging.getLogger(__name__)
+
+
 @dataclass(frozen=True)
 class _KnownEvidence:
     """What is known of the pairs before the search."""
@@ -129,10 +138,27 @@ def _prepare(config: SelectConfig, gold_file: GoldFile | ReviewMarks | None, sou
     return _KnownEvidence(profile, gold, choose_threshold.prepare(config, profile, source, target))
 
 
+def _hint_at_longer_lines(sides: CorpusPair) -> None:
+    """Warn if the lines of one side hold several sentences of the other, by the median length of its first ones."""
+    if not (sides.source.has_texts and sides.target.has_texts and sides.source.rows and sides.target.rows):
+        return
+    lengths = []
+    for side in (sides.source, sides.target):
+        texts = next(side.sentences(side.shards[0].name, ["text"]))["text"].slice(0, HINT_ROWS).to_pylist()
+        lengths.append(max(1.0, float(np.median(letter_equivalents(CharacterTable(texts))))))
+    if max(lengths) >= HINT_RATIO * min(lengths):
+        longer = sides.source if lengths[0] > lengths[1] else sides.target
+        ratio = max(lengths) / min(lengths)
+        logger.warning(
+            "%s: its lines are %.1f times as long as those of the other side; --split cuts them into sentences", longer.folder, ratio
+        )
+
+
 def _search(
     config: MineConfig, sides: CorpusPair, options: Sequence[str], limits: MiningLimits, engine_reason: str
 ) -> Pipeline[SearchResult]:
     """Fill OUTPUT/neighbours and OUTPUT/candidates."""
+    _hint_at_longer_lines(sides)
     folder = storage.join(config.output, stages.CANDIDATES)
     encoder, neighbours = config.part(EncoderSettings), storage.join(config.output, stages.NEIGHBOURS)
     rescoring = rescore_choice.choose(config, config.k, encoder, (sides.source, sides.target), (storage.join(neighbours, FORWARD), folder))

@@ -5,6 +5,7 @@ from typing import Any
 
 from miner.arrays import spaced_rows
 from miner.mining.histogram import describe_quantiles
+from miner.text.readers import REPAIRED
 from miner.units import counted, list_counts
 from pipelines.mining.mine import MineResult
 from pipelines.mining.select_pairs import WrittenBitext
@@ -60,7 +61,7 @@ def _side_line(result: MineResult, side: str) -> str:
 
 def dropped_lines(counts: Mapping[str, int]) -> str:
     """Return the numbers of lines that were dropped, by reason, as text."""
-    return list_counts({name: count for name, count in counts.items() if name not in UNDROPPED})
+    return list_counts({name: count for name, count in counts.items() if name not in UNDROPPED and not name.startswith(REPAIRED)})
 
 
 def headline(bitext: WrittenBitext) -> str:

@@ -359,3 +359,13 @@ def test_an_encoder_is_loaded_once(texts: dict[str, Path], tmp_path: Path, monke
     monkeypatch.setitem(ENCODERS, STATIC, count)
     output_of("mine", texts["en.txt"], texts["fr.txt"], "--encoder", tmp_path / "encoder", "--output", tmp_path / "out")
     assert loaded == [str(tmp_path / "encoder")]
+
+
+def test_lines_of_paragraphs_against_sentences_get_a_hint(toy_encoder: Path, tmp_path: Path) -> None:
+    (tmp_path / "en.txt").write_text("one two three four five six seven eight two one\none three five seven eight two four six three\n")
+    (tmp_path / "fr.txt").write_text("un deux trois\ntrois cinq sept\n")
+    sides = (tmp_path / "en.txt", tmp_path / "fr.txt")
+    result = miner("mine", *sides, "--encoder", toy_encoder, "--threshold", "1", "--output", tmp_path / "out")
+    assert "out/source: its lines are 3.3 times as long as those of the other side; --split cuts them into sentences" in result.stderr
+    same = miner("mine", sides[1], sides[1], "--encoder", toy_encoder, "--threshold", "1", "--output", tmp_path / "same")
+    assert "times as long" not in same.stderr
