@@ -5,7 +5,7 @@
         python benchmarks/auto.py SOURCE TARGET    # as a processor without AVX-512
 
 SOURCE and TARGET are embeddings directories of real text. With more dimensions than theirs, a vector is that of several sentences, one
-after the other. Times are processor seconds divided by the cores, which other load on the machine affects less than wall time. Exact
+after the other. Times are wall time, less the share of the processors that other programs took. Exact
 search is timed on at most 5 x 5 blocks of the vectors, FAISS on one index and 4,096 queries, and both are scaled to both directions of all
 vectors. The loss is that of the chosen engine with its trial, compared with the faster engine.
 """
@@ -13,7 +13,6 @@ vectors. The loss is that of the chosen engine with its trial, compared with the
 import argparse
 import math
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
@@ -30,6 +29,7 @@ from miner.io.stages import EMBEDDINGS, Shard
 from miner.io.tables import embeddings_schema, vectors_to_arrow
 from miner.search.blocks import BlockCache, search_shards
 from miner.search.readers import ShardReader
+from miner.search.trials import idle_seconds
 from miner.search.tuning import SearchParameters
 from pipelines.beam.runner import run_pipeline
 from pipelines.search import build_index
@@ -46,9 +46,10 @@ T = TypeVar("T")
 
 
 def timed(work: Callable[[], T]) -> tuple[T, float]:
-    """Return the result, and the processor seconds divided by the cores."""
-    start = time.process_time()
-    return work(), (time.process_time() - start) / available_cores()
+    """Return the result, and the seconds without other load."""
+    results = list[T]()
+    seconds = idle_seconds(lambda: results.append(work()))
+    return results[0], seconds
 
 
 def write_subset(corpus: Corpus, rows: int, dim: int, folder: str) -> Corpus:

@@ -8,12 +8,16 @@ mapped files (RssFile), which the system can evict.
 """
 
 import argparse
+import contextlib
 import json
+import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import defaultdict
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -39,20 +43,39 @@ def resident_bytes(process: psutil.Process) -> tuple[int, int]:
     return own, mapped
 
 
-def watch(command: list[str]) -> tuple[float, float, float, float]:
-    """Run a command. Return its seconds, its processor seconds, and the peaks of own and of mapped memory."""
-    start, peaks, processor = time.perf_counter(), (0, 0), 0.0
-    process = psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None:
-        try:
-            peaks = tuple(map(max, peaks, resident_bytes(process)))
-            times = process.cpu_times()
-            processor = times.user + times.system
-        except (psutil.Error, OSError, KeyError):
-            pass
-        time.sleep(POLL_SECONDS)
-    assert process.returncode == 0, " ".join(command)
-    return time.perf_counter() - start, processor, *peaks
+@dataclass
+class Watch:
+    """What a command takes: seconds, processor seconds, and the peaks of own and mapped memory, by stage."""
+
+    process: psutil.Popen
+    stage: str = "start"
+    seconds: float = 0.0
+    processor: float = 0.0
+    peaks: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    @classmethod
+    def run(cls, command: list[str]) -> "Watch":
+        """Run a command that logs its stages."""
+        start = time.perf_counter()
+        watched = cls(psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
+        threading.Thread(target=watched.follow_log, daemon=True).start()
+        while watched.process.poll() is None:
+            with contextlib.suppress(psutil.Error, OSError, KeyError):
+                peak = watched.peaks.get(watched.stage, (0, 0))
+                own, mapped = resident_bytes(watched.process)
+                watched.peaks[watched.stage] = max(peak[0], own), max(peak[1], mapped)
+                watched.processor = sum(watched.process.cpu_times()[:2])
+            time.sleep(POLL_SECONDS)
+        watched.seconds = time.perf_counter() - start
+        if watched.process.returncode:
+            sys.exit(f"{' '.join(command)}: exit status {watched.process.returncode}")
+        return watched
+
+    def follow_log(self) -> None:
+        """Note the stage that the log says has begun."""
+        for line in self.process.stderr:
+            if begun := re.match(r"miner: ([\w-]+): \d+ of \d+ shards to write", line):
+                self.stage = STAGE_OF.get(begun[1], "mine")
 
 
 def measure(config: Path) -> None:
@@ -60,22 +83,25 @@ def measure(config: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         plan_file, run_file = Path(folder, "plan.json"), Path(folder, "run.json")
         subprocess.run([*MINER, "plan", str(config), "--json", str(plan_file)], check=True, stdout=subprocess.DEVNULL)
-        seconds, processor, own, mapped = watch([*MINER, "run", str(config), "--no-report", "--json", str(run_file)])
+        watched = Watch.run([*MINER, "-v", "run", str(config), "--no-report", "--json", str(run_file)])
         plan, run = (json.loads(path.read_text()) for path in (plan_file, run_file))
-    planned, measured = defaultdict[str, float](float), defaultdict[str, float](float)
-    memory = defaultdict[str, float](float)
+    seconds, planned, memory = (defaultdict[str, float](float) for _ in range(3))
     for stage in plan["stages"]:
         name = stage["name"].split()[0]
         planned[name] += stage["seconds"]
         memory[name] = max(memory[name], stage["memory"])
-    for stage in run["stages"]:
-        measured[STAGE_OF.get(stage["stage"], "mine")] += stage["seconds"]
-    for name in planned | measured:
-        print(f"  {name:8} {measured[name]:6.1f} s, planned {planned[name]:6.1f} s, {memory[name] / 1e9:.2f} GB")
+    jobs = {stage["stage"]: stage["seconds"] for stage in sorted(run["stages"], key=lambda stage: stage["seconds"])}  # stages share jobs
+    for stage, stage_seconds in jobs.items():
+        seconds[STAGE_OF.get(stage, "mine")] += stage_seconds
+    for name in {**planned, **seconds, **watched.peaks}:
+        own, mapped = watched.peaks.get(name, (0, 0))
+        sizes = f"{memory[name] / 1e9:.2f} GB, own {own / 1e9:.2f}, mapped {mapped / 1e9:.2f}"
+        print(f"  {name:8} planned {planned[name]:6.1f} s, measured {seconds[name]:6.1f} s; planned {sizes}")
     engines = ", ".join(sorted({choice["engine"] for choice in plan["pairs"].values()}))
-    times = f"{plan['seconds']:.0f} | {seconds:.0f} | {100 * (plan['seconds'] / seconds - 1):+.0f} %"
+    own, mapped = (max(sizes) for sizes in zip(*watched.peaks.values(), strict=True))
+    times = f"{plan['seconds']:.0f} | {watched.seconds:.0f} | {100 * (plan['seconds'] / watched.seconds - 1):+.0f} %"
     sizes = f"{plan['memory'] / 1e9:.2f} | {own / 1e9:.2f} | {100 * (plan['memory'] / own - 1):+.0f} % | {mapped / 1e9:.2f}"
-    print(f"| {config.stem} | {engines} | {times} | {processor:.0f} | {sizes} |", flush=True)
+    print(f"| {config.stem} | {engines} | {times} | {watched.processor:.0f} | {sizes} |", flush=True)
 
 
 def main() -> None:

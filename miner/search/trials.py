@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+import psutil
 import torch
 
 from miner.arrays import Vectors
@@ -28,11 +29,19 @@ CENTROIDS = 2048  # that vectors are compared with
 SEED = 5
 
 
-def core_seconds(work: Callable[[], object]) -> float:
-    """Return the seconds of work that uses all cores: processor time per core, if other programs take a part of the wall time."""
-    wall, processor = time.perf_counter(), time.process_time()
+def idle_seconds(work: Callable[[], object]) -> float:
+    """Return the seconds of `work` on this machine without other load: wall time, less the share of the processors that others took."""
+    wall, processor, busy = time.perf_counter(), time.process_time(), _busy_seconds()
     work()
-    return min(time.perf_counter() - wall, (time.process_time() - processor) / available_cores())
+    wall, processor, busy = time.perf_counter() - wall, time.process_time() - processor, _busy_seconds() - busy
+    others = max(0.0, busy - processor) / psutil.cpu_count()
+    return min(wall, max(processor / available_cores(), wall - others))
+
+
+def _busy_seconds() -> float:
+    """Return the seconds that all processors of the machine have worked."""
+    times = psutil.cpu_times()
+    return float(sum(getattr(times, kind, 0.0) for kind in ("user", "nice", "system", "irq", "softirq", "steal")))
 
 
 def measure_exact(source: Vectors, target: Vectors, k: int, block_rows: int) -> ExactCosts:
@@ -45,11 +54,11 @@ def measure_exact(source: Vectors, target: Vectors, k: int, block_rows: int) -> 
     options = choose_options(x.block, y.block, k)
     for side in (x, y):
         side.neighbours.similarities.fill_(1.0)
-    pair = core_seconds(lambda: search_sides(x, y, options)) / (len(source) * len(target))
+    pair = idle_seconds(lambda: search_sides(x, y, options)) / (len(source) * len(target))
     num_sources, num_targets = (math.ceil(len(side) / ROWS_DIVISOR) for side in (source, target))
     x, y = _side(source[:num_sources], k), _side(target[:num_targets], k)
     search_sides(x, y, options)
-    seconds = core_seconds(lambda: search_sides(x, y, options))
+    seconds = idle_seconds(lambda: search_sides(x, y, options))
     return ExactCosts(pair, max(0.0, seconds - pair * num_sources * num_targets) * 2 / (num_sources + num_targets), block_rows)
 
 
@@ -69,15 +78,15 @@ def measure_faiss(keys: Vectors, queries: Vectors, workload: SearchWorkload) -> 
     list_rows = max(1, min(len(keys) // 16, rows // cost_model.num_lists(rows)))
     lists, code = len(keys) // list_rows, cost_model.choose_factory(rows, dim, rows * dim * 4).partition(",")[2]
     centroids = np.ascontiguousarray(keys[:CENTROIDS].astype(np.float32).T)
-    product = core_seconds(lambda: nearest_centroids(keys, centroids, 1)) / (len(keys) * centroids.shape[1])
+    product = idle_seconds(lambda: nearest_centroids(keys, centroids, 1)) / (len(keys) * centroids.shape[1])
     trained = []
-    training = core_seconds(lambda: trained.append(faiss_index.train_index(f"IVF{lists},{code}", dim, keys, SEED)))
+    training = idle_seconds(lambda: trained.append(faiss_index.train_index(f"IVF{lists},{code}", dim, keys, SEED)))
     ids = np.arange(len(keys))
-    adding = core_seconds(lambda: faiss_index.add_vectors(trained[0], ids, keys))
+    adding = idle_seconds(lambda: faiss_index.add_vectors(trained[0], ids, keys))
     index, count = faiss_index.optimise(trained[0]), CANDIDATES_PER_NEIGHBOUR * workload.k
-    few, all_lists = (core_seconds(partial(index.propose, queries, count, effort)) / len(queries) for effort in (lists // 4, lists))
+    few, all_lists = (idle_seconds(partial(index.propose, queries, count, effort)) / len(queries) for effort in (lists // 4, lists))
     candidates = index.propose(queries, count, lists // 4)
-    rescoring = core_seconds(lambda: score_candidates(queries, candidates, ids, lambda positions: keys[positions]))
+    rescoring = idle_seconds(lambda: score_candidates(queries, candidates, ids, lambda positions: keys[positions]))
     probe = max(0.0, all_lists - few) / (lists - lists // 4)
     fewer_keys = max(1, len(keys) // FEWER_DIVISOR)
     probes, fewer_probes = (_probed_lists(part, queries, workload) for part in (keys, keys[:fewer_keys]))

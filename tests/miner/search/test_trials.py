@@ -1,18 +1,23 @@
 """Trials of both engines: what they measure, on vectors whose search is known."""
 
 import time
+from types import SimpleNamespace
 
 import dense
 import numpy as np
+import psutil
 import pytest
 
 from miner.search import cost_model, trials
 from miner.search.cost_model import SearchWorkload
 
 
-def test_a_trial_takes_the_processor_time_of_all_cores() -> None:
-    """Waiting takes no time of the processor, so it counts as the time of other programs."""
-    assert trials.core_seconds(lambda: time.sleep(0.3)) < 0.1
+@pytest.mark.parametrize(("others", "seconds"), [(0.0, 0.3), (0.1, 0.2), (9.0, 0.0)])
+def test_the_time_of_other_programs_does_not_count(others: float, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others take this much time of every processor while this one waits."""
+    busy = iter([0.0, others * psutil.cpu_count()])
+    monkeypatch.setattr(psutil, "cpu_times", lambda: SimpleNamespace(user=next(busy)))
+    assert trials.idle_seconds(lambda: time.sleep(0.3)) == pytest.approx(seconds, abs=0.05)
 
 
 def test_exact_search_costs_time_per_pair_and_per_vector() -> None:
