@@ -35,7 +35,8 @@ def idle_seconds(work: Callable[[], object]) -> float:
     work()
     wall, processor, busy = time.perf_counter() - wall, time.process_time() - processor, _busy_seconds() - busy
     others = max(0.0, busy - processor) / psutil.cpu_count()
-    return min(wall, max(processor / available_cores(), wall - others))
+    seconds: float = min(wall, max(processor / available_cores(), wall - others))
+    return seconds
 
 
 def _busy_seconds() -> float:
