@@ -4,18 +4,23 @@ Instead, the file of a fastText classifier can be given, such as that of GlotLID
 """
 
 import logging
+import unicodedata
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+import regex
 from langcodes import Language
 
 from miner.arrays import Floats
 from miner.config.filters import IDENTIFYING
 from miner.errors import ConfigError, require
-from miner.languages import UNDETERMINED, canonical
+from miner.filters.characters import script_letters
+from miner.languages import UNDETERMINED, canonical, usual_code
 
 # Labels of the identifier that count as the language: its members, and languages too similar to distinguish in one sentence.
 LABELS = {
@@ -26,6 +31,10 @@ LABELS = {
     "fil": ("tl",),
     "sh": ("sr", "hr", "bs"),
 }
+
+SCRIPT_ROWS, MIN_LETTERS, MIN_SCRIPT_SHARE = 1000, 20, 0.3  # lines and letters by which a script is judged, and the least share of it
+MIN_IDENTIFIED_ROWS, IDENTIFIED_ROWS = 1000, 100  # lines of a text whose language is identified, and how many of them are
+OTHER_LIKELIHOOD, MAX_OTHER_SHARE = 0.01, 0.8  # of a line in another language, and of such lines
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +82,32 @@ def warn_if_unrated(filters: Collection[str], langs: Iterable[str], model: str |
         if idle:
             remedy = "give the language of the text" if lang == UNDETERMINED else "they know no such language"
             logger.warning("--filter %s: cannot rate text in %s, and keeps all of it; %s", ", ".join(idle), lang, remedy)
+
+
+def warn_of_other_language(name: str, texts: Sequence[str], lang: str) -> None:
+    """Warn if the texts of the input `name` are plainly not in a canonical language, or in another script than its code says."""
+    usual = usual_code(lang)
+    if usual is not None:
+        logger.warning("%s: %s is not written in the script of the code; is it %s?", name, lang, usual)
+    letters = Counter(character for text in texts[:SCRIPT_ROWS] for character in text if character.isalpha())
+    script = lang.partition("_")[2]
+    pattern = script_letters(script) if script else None
+    if pattern is not None and letters.total() >= MIN_LETTERS:
+        is_of_script = regex.compile(pattern)
+        share = sum(count for character, count in letters.items() if is_of_script.match(character)) / letters.total()
+        if share < MIN_SCRIPT_SHARE:
+            most = unicodedata.name(letters.most_common(1)[0][0], "unknown").split()[0].capitalize()
+            logger.warning(
+                "%s: only %.0f%% of its letters are %s, most look %s; check the language code %s", name, 100 * share, script, most, lang
+            )
+            return
+    if len(texts) >= MIN_IDENTIFIED_ROWS and find_spec("py3langid") is not None and load_identifier().find_labels(lang):
+        sample = texts[:: len(texts) // IDENTIFIED_ROWS][:IDENTIFIED_ROWS]
+        others = np.flatnonzero(language_likelihood(sample, lang) < OTHER_LIKELIHOOD)
+        if len(others) > MAX_OTHER_SHARE * len(sample):
+            label = Counter(identify_languages([sample[row] for row in others.tolist()])).most_common(1)[0][0]
+            message = "%s: %d of %d lines do not look like %s, most of them like %s; check the language code"
+            logger.warning(message, name, len(others), len(sample), lang, label)
 
 
 def _relative_probability(ranked: RankedLabels, labels: Set[str]) -> float:

@@ -171,18 +171,18 @@ class _Ingestion:
         # Inputs differ if an increment was removed. An input that was skipped, and is no longer one, must not be reported again.
         return manifest if dict(manifest.inputs) == stage.inputs and not manifest.skipped else None
 
-    def _hint_at_paragraphs(self) -> None:
-        """Warn if the lines at the start of the text look like paragraphs."""
+    def _check_start(self) -> None:
+        """Warn if the lines at the start of the text are in another language than stated, or look like paragraphs."""
         file = next(iter(self.files.values()))
         with contextlib.suppress(DataError):  # raised again when the input is read
             block = next(readers.read_sentences(file.uri, self.config, file.source), None)
-            share = splitting.paragraph_share(block.texts) if block is not None else 0.0
+            language.warn_of_other_language(file.source, block.texts if block else (), languages.canonical(self.config.lang))
+            share = splitting.paragraph_share(block.texts) if block is not None and not self.config.split else 0.0
             if share >= splitting.MIN_PARAGRAPH_SHARE:
                 logger.warning("%s: %.0f%% of the lines have several sentences; --split splits them", file.source, 100 * share)
 
     def _ingest_increments(self) -> Pipeline[Manifest]:
-        if not self.config.split:
-            self._hint_at_paragraphs()
+        self._check_start()
         for number in range(len(self.increments)):
             manifest = yield from self._ingest_increment(number)
         if self.config.collapse:
