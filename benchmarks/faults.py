@@ -1,4 +1,4 @@
-"""Flip one bit at random places of every kind of file, run the command that reads it, and count the outcomes.
+"""Flip one bit at random places of every kind of file, run the command that reads it, and count the outcomes; and those of attacks.py.
 
     python benchmarks/faults.py --flips 30
     python benchmarks/faults.py --flips 5 --only manifests candidates
@@ -10,35 +10,26 @@ Exit status 1 if there is any of the last three.
 """
 
 import argparse
-import hashlib
 import importlib
 import os
 import random
 import re
-import resource
 import shutil
-import signal
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
+import attacks
 import yaml
-from click.testing import CliRunner
+from outcomes import CODES, OUTCOMES, SECONDS, Arguments, hash_files, in_process, run
 
-from miner.cli import console
-from miner.cli.main import main as miner
 from miner.io import lock
 from miner.training.steps import checkpoints
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-OUTCOMES = ("error", "same", "other", "traceback", "crash")
-SECONDS = 60
-CODES = {outcome: code for code, outcome in enumerate(OUTCOMES)}
 STEPS = 12  # of the training run whose checkpoints are damaged
 
-Arguments = list[object]
 MINE: Arguments = ["mine", "en", "de", "--threshold", 1, "--no-report"]
 AGAIN: Arguments = ["mine", "--from-candidates", "mined", "--threshold", 1.1, "--no-report", "--output", "out"]
 INDEXED: Arguments = ["mine", "index", "de", "--engine", "faiss", "--threshold", 1, "--no-report", "--output", "out"]
@@ -47,6 +38,7 @@ OPTIONS: Arguments = ["--lang", "de", "--pooling", "mean", "--output"]
 WITH_CHECKSUMS: Arguments = ["embed", "de.txt", "--encoder", "saved", *OPTIONS, "out"]
 MADE_ELSEWHERE: Arguments = ["embed", "de.txt", "en.txt", "--encoder", "transformer", *OPTIONS, "de-transformer"]
 EXPORT: Arguments = ["export", "mined", "--format", "jsonl", "--output", "exported"]
+CONVERT: Arguments = ["data", "convert", "opus-moses"]
 TRAIN: Arguments = ["train", "train.yaml", "--output", "trained", "--resume", "--no-report"]
 
 # Kind of file -> pattern of the files that are damaged, the command that reads them, and what it writes.
@@ -90,41 +82,15 @@ ROWS: dict[str, tuple[str, Arguments, str]] = {
     ),
     "checkpoint": ("trained/checkpoints/step-*/*", TRAIN, "trained/encoder/vectors.safetensors"),
     "work files of training": ("trained/work/*/*", TRAIN, "trained/encoder/vectors.safetensors"),
+    **{
+        f"archive {extension} (data convert)": (f"release{extension}", [*CONVERT, f"release{extension}", "--output", "out.tsv"], "out.tsv")
+        for extension in attacks.ARCHIVES
+    },
 }
 
 
 # Imported before processes fork, since imports take longer than most commands.
 MODULES = ("miner.encoders.static", "miner.training.run", "miner.report.build", "miner.export.export", "pipelines.mining.mine", "faiss")
-
-
-def run(arguments: Arguments) -> str:
-    """Run a command in this process; return `done`, `error` or `traceback`."""
-    result = CliRunner().invoke(miner, [str(argument) for argument in arguments])
-    if result.exit_code == 0:
-        return "done"
-    lines = [line for line in result.stderr.splitlines() if line.startswith("miner: error: ")]
-    is_error = isinstance(result.exception, SystemExit) and len(lines) == 1 and console.INTERNAL_ERROR not in lines[0]
-    return "error" if is_error else "traceback"
-
-
-def in_process(work: Callable[[], str], seconds: int = SECONDS) -> str:
-    """Return the outcome of `work` in a process of its own, because damaged files may crash it or keep it busy."""
-    child = os.fork()
-    if child == 0:
-        with Path(os.devnull).open("w") as null:
-            os.dup2(null.fileno(), 1)
-            os.dup2(null.fileno(), 2)
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-        signal.alarm(10 * seconds)  # on the clock, where other programs take the cores
-        outcome = work()
-        os._exit(CODES.get(outcome, len(OUTCOMES)))
-    _, status = os.waitpid(child, 0)
-    code = os.waitstatus_to_exitcode(status)
-    return (*OUTCOMES, "done")[code] if 0 <= code <= len(OUTCOMES) else "crash"
-
-
-def hash_files(pattern: str) -> str:
-    return "".join(hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(Path().glob(pattern)))
 
 
 def train_half(config: dict[str, object]) -> str:
@@ -174,6 +140,7 @@ def prepare(rows: int) -> str:
         [*TRAIN, "--output", "finished"],
     ):
         assert run(command) == "done", command
+    attacks.prepare(rows)
     in_process(lambda: leave_lock("en"))
     return train_half(config)
 
@@ -203,14 +170,20 @@ def leave_lock(folder: str) -> str:
         os._exit(CODES["error"])
 
 
-def outcome_of(intact: Path, row: tuple[str, Arguments, str], expected: str, rng: random.Random | None) -> str:
-    """Flip a bit in a copy of the intact files, none without `rng`, and run the command of a row."""
-    pattern, command, output = row
+def copy_intact(intact: Path) -> Path:
+    """Make a copy of the intact files the current directory."""
     work = intact.with_name("work")  # always the same path, which the fingerprints of training inputs contain
     os.chdir(intact)
     shutil.rmtree(work)
     shutil.copytree(intact, work)
     os.chdir(work)
+    return work
+
+
+def outcome_of_flip(intact: Path, row: tuple[str, Arguments, str], expected: str, rng: random.Random | None) -> str:
+    """Flip a bit in a copy of the intact files, none without `rng`, and run the command of a row."""
+    pattern, command, output = row
+    work = copy_intact(intact)
     if rng is not None:
         path = rng.choice(sorted(path for path in work.glob(pattern) if path.is_file()))
         data = bytearray(path.read_bytes())
@@ -223,9 +196,15 @@ def outcome_of(intact: Path, row: tuple[str, Arguments, str], expected: str, rng
     return result
 
 
+def outcome_of_attack(intact: Path, attack: attacks.Attack, seed: str, number: int) -> str:
+    copy_intact(intact)
+    return in_process(lambda: attack(random.Random(f"{seed} {number}"), number))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--flips", type=int, default=30, help="per kind of file")
+    parser.add_argument("--attempts", type=int, help="at most, per attack; by default those of benchmarks/faults.md")
     parser.add_argument("--rows", type=int, default=60, help="sentences of each corpus")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="*", default=[""], help="parts of the names of kinds of files")
@@ -240,15 +219,21 @@ def main() -> int:
         if in_process(lambda: prepare(arguments.rows), 20 * SECONDS) != "done":
             sys.exit("the intact files could not be written")
         shutil.copytree(work, intact)
-        print(f"| file | flips | {' | '.join(OUTCOMES)} |\n|---|{'---|' * (1 + len(OUTCOMES))}")
+        print(f"| file or attack | attempts | {' | '.join(OUTCOMES)} |\n|---|{'---|' * (1 + len(OUTCOMES))}")
         for name, row in ROWS.items():
             if any(part in name for part in arguments.only):
                 rng = random.Random(f"{arguments.seed} {name}")
-                expected = outcome_of(intact, row, "", None)
+                expected = outcome_of_flip(intact, row, "", None)
                 if expected in OUTCOMES:
                     sys.exit(f"{name}: the command fails on intact files")
-                counts = Counter(outcome_of(intact, row, expected, rng) for _ in range(arguments.flips))
+                counts = Counter(outcome_of_flip(intact, row, expected, rng) for _ in range(arguments.flips))
                 print(f"| {name} | {arguments.flips} | {' | '.join(str(counts[outcome]) for outcome in OUTCOMES)} |", flush=True)
+                num_faults += sum(counts[outcome] for outcome in OUTCOMES[2:])
+        for name, (times, attack) in attacks.ATTACKS.items():
+            if any(part in name for part in arguments.only):
+                times = times if arguments.attempts is None else min(times, arguments.attempts)
+                counts = Counter(outcome_of_attack(intact, attack, f"{arguments.seed} {name}", number) for number in range(times))
+                print(f"| {name} | {times} | {' | '.join(str(counts[outcome]) for outcome in OUTCOMES)} |", flush=True)
                 num_faults += sum(counts[outcome] for outcome in OUTCOMES[2:])
         os.chdir("/")
     return min(1, num_faults)
