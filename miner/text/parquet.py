@@ -164,11 +164,11 @@ def _cell_bytes(column: pa.Array) -> Ints:
     """Return the number of bytes (n,) of each cell of a dictionary of strings, or of those of a struct; zeros for other columns."""
     if pa.types.is_struct(column.type):
         return sum((_cell_bytes(field) for field in column.flatten()), np.zeros(len(column), np.int64))
-    if not pa.types.is_dictionary(column.type):
+    if not pa.types.is_dictionary(column.type) or not len(column.dictionary) or not len(column):
         return np.zeros(len(column), np.int64)
-    lengths = pc.binary_length(column.dictionary.cast(pa.large_binary())).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    indices: Ints = column.indices.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-    if len(indices) and not 0 <= indices.min() <= indices.max() <= max(0, len(lengths) - 1):
+    lengths = pc.binary_length(column.dictionary.cast(pa.large_binary())).fill_null(0).to_numpy(zero_copy_only=False)
+    indices = column.indices.fill_null(0).to_numpy(zero_copy_only=False)
+    if not 0 <= indices.min() <= indices.max() < len(lengths):
         raise pa.ArrowInvalid("a cell is not in its dictionary")
-    sizes: Ints = np.append(lengths, 0)[indices]
+    sizes: Ints = lengths.astype(np.int64)[indices]
     return sizes
