@@ -16,6 +16,7 @@ from miner.evaluation.scores import percent, table
 from miner.mining.gold import GoldPairs
 from miner.mining.precision_recall import Curve, curve
 from miner.mining.review import NUM_LEVELS, LevelCounts, count_levels, find_marked, level_bounds
+from miner.units import counted
 
 MAX_TABLE_ROWS = 12  # of the curve in the terminal
 
@@ -102,7 +103,8 @@ class ReviewReport:
             for level in levels
         }
         heads = ["pairs", "marked", "precision", "from", "to", "of all above", "from", "to"]
-        return "\n".join([table(heads, rows), *(agreement.summary() for agreement in self.agreements)])
+        unmatched = [f"{counted(self.num_unmatched, 'marked pair')} not in the bitext"] if self.num_unmatched else []
+        return "\n".join([table(heads, rows), *unmatched, *(agreement.summary() for agreement in self.agreements)])
 
 
 KnownPairs = GoldPairs | ReviewMarks

@@ -26,3 +26,11 @@ def test_a_killed_run_resumes_to_the_same_bytes() -> None:
 @pytest.mark.parametrize("kinds", [["mine)"], ["index"], ["candidates", "bitext"], ["again"], ["static", "checkpoint", "training"]])
 def test_a_flipped_bit_of_any_file_is_an_error_or_changes_nothing(kinds: list[str]) -> None:
     assert len(run_script("faults.py", "--flips", "2", "--only", *kinds).splitlines()) > 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "names", [["archive ."], ["flips in", "miner fetch"], ["edited", "killed over", "clock"], ["crafted", "records", "cut, empty"]]
+)
+def test_attacks_lose_nothing_and_are_reported(names: list[str]) -> None:
+    assert len(run_script("faults.py", "--flips", "3", "--attempts", "5", "--only", *names).splitlines()) > 2

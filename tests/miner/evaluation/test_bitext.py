@@ -104,6 +104,7 @@ def test_levels_are_weighted_by_their_pairs(tmp_path: Path) -> None:
     status, output, errors = run(folder, "--gold", tmp_path / "marks.tsv", "--json", tmp_path / "f.json")
     assert (status, errors) == (0, "")
     assert "of all above" in output
+    assert "\n1 marked pair not in the bitext\n" in output
     figures = json.loads((tmp_path / "f.json").read_text())
     assert figures["task"] == "bitext"
     assert figures["marks"]["unmatched"] == 1
