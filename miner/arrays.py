@@ -1,4 +1,4 @@
-"""Types of arrays, and operations on sorted arrays, runs of equal values, and ragged arrays that numpy lacks.
+"""Types of arrays, and operations that numpy lacks: on sorted arrays, runs of equal values, ragged arrays, graphs and ranks.
 
 n rows of different lengths are one array of values and the bounds (n + 1,) of the rows: row i is `values[bounds[i] : bounds[i + 1]]`.
 """
@@ -70,10 +70,35 @@ def spaced_rows(num_rows: int, max_rows: int) -> Ints:
 
 
 def connected_components(starts: Ints, ends: Ints, num_nodes: int) -> Ints:
-    """Return the number (num_nodes,) of the connected component of each node in an undirected graph of edges (m,)."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components as find_components  # here, since it takes a while to import
+    """Return the number (num_nodes,) of the connected component of each node in an undirected graph of edges (m,).
 
-    graph = coo_array((np.ones(len(starts), dtype=np.int8), (starts, ends)), shape=(num_nodes, num_nodes))
-    components: Ints = find_components(graph, directed=False)[1].astype(np.int64)
+    Components are numbered by their smallest nodes. A node's root becomes the smallest one across its edges, until no edge joins two roots.
+    """
+    roots = np.arange(num_nodes, dtype=np.int64)
+    while len(starts):
+        np.minimum.at(roots, np.maximum(starts, ends), np.minimum(starts, ends))
+        while not np.array_equal(roots, next_roots := roots[roots]):
+            roots = next_roots
+        starts, ends = roots[starts], roots[ends]
+        is_open = starts != ends
+        starts, ends = starts[is_open], ends[is_open]
+    components: Ints = np.unique(roots, return_inverse=True)[1]
     return components
+
+
+def pearson(x: AnyFloats, y: AnyFloats) -> float:
+    """Return the correlation of x (n,) and y (n,); NaN if one of them is constant."""
+    if (x == x[0]).all() or (y == y[0]).all():
+        return float("nan")
+    deviations = [column - column.mean() for column in (x.astype(np.float64), y.astype(np.float64))]
+    units = [column / np.linalg.norm(column) for column in deviations]
+    return float(np.clip(units[0] @ units[1], -1, 1))
+
+
+def spearman(x: AnyFloats, y: AnyFloats) -> float:
+    """Return the correlation of the ranks of x (n,) and y (n,), ties taking their mean rank; NaN if one of them is constant."""
+    ranks = []
+    for column in (x, y):
+        _, values, counts = np.unique(column, return_inverse=True, return_counts=True)
+        ranks.append((np.cumsum(counts) - (counts - 1) / 2)[values])
+    return pearson(ranks[0], ranks[1])

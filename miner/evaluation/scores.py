@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
+from miner import arrays
 from miner.errors import require
 
 Items = npt.NDArray[Any]  # (n, c): one row per item, such as a query sentence
@@ -50,24 +52,12 @@ def mean(items: Items) -> float:
 
 def spearman(items: Items) -> float:
     """Two columns (n, 2) -> the correlation of their ranks, ties taking the mean rank; 0 if a column is constant."""
-    if _has_constant_column(items):
-        return 0.0
-    from scipy.stats import spearmanr
-
-    return float(spearmanr(items[:, 0], items[:, 1]).statistic)
+    return float(np.nan_to_num(arrays.spearman(items[:, 0], items[:, 1])))
 
 
 def pearson(items: Items) -> float:
     """Two columns (n, 2) -> their correlation; 0 if a column is constant."""
-    if _has_constant_column(items):
-        return 0.0
-    from scipy.stats import pearsonr
-
-    return float(pearsonr(items[:, 0], items[:, 1]).statistic)
-
-
-def _has_constant_column(items: Items) -> bool:
-    return bool((items == items[0]).all(axis=0).any())
+    return float(np.nan_to_num(arrays.pearson(items[:, 0], items[:, 1])))
 
 
 def agreement(items: Items) -> float:

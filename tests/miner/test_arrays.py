@@ -1,11 +1,13 @@
-"""Operations on arrays, against plain loops over lists."""
+"""Operations on arrays, against plain loops over lists, and scipy."""
 
+import math
 from itertools import groupby
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
+from scipy import sparse, stats
 
 from miner import arrays
 
@@ -63,11 +65,47 @@ def test_spaced_rows(num_rows: int, max_rows: int, expected: list[int]) -> None:
     assert arrays.spaced_rows(num_rows, max_rows).tolist() == expected
 
 
+def assert_components(starts: np.ndarray, ends: np.ndarray, num_nodes: int) -> None:
+    """Compare with scipy, which numbers components by their smallest nodes too."""
+    graph = sparse.coo_array((np.ones(len(starts)), (starts, ends)), shape=(num_nodes, num_nodes))
+    expected = sparse.csgraph.connected_components(graph, directed=False)[1]
+    assert (arrays.connected_components(starts, ends, num_nodes) == expected).all()
+
+
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=12))
 def test_connected_components(edges: list[tuple[int, int]]) -> None:
-    expected = list(range(10))
-    for start, end in edges:
-        expected = [expected[start] if number == expected[end] else number for number in expected]
     starts, ends = np.array(edges, np.int64).reshape(-1, 2).T
-    components = arrays.connected_components(starts, ends, 10)
-    assert (components[:, None] == components).tolist() == [[one == other for other in expected] for one in expected]
+    assert_components(starts, ends, 10)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_components_of_long_paths_and_random_graphs(shuffle: bool) -> None:
+    generator = np.random.default_rng(0)
+    nodes = generator.permutation(100_000) if shuffle else np.arange(100_000)
+    cut = np.arange(99_999) % 40_000 != 39_999  # paths of 40,000, 40,000 and 20,000 nodes
+    assert_components(nodes[:-1][cut], nodes[1:][cut], 100_000)
+    assert_components(*generator.integers(0, 100_000, (2, 60_000)), 100_000)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "pearson", "spearman"),
+    [
+        ([1, 2, 3], [10, 20, 30], 1, 1),
+        ([1, 2, 3], [3, 2, 1], -1, -1),
+        ([1, 2, 3, 4, 5], [1, 4, 9, 16, 25], 30 / math.sqrt(935), 1),
+        ([1, 1, 2, 3], [5, 6, 6, 8], 3.25 / math.sqrt(2.75 * 4.75), 3.75 / 4.5),  # ranks 1.5 1.5 3 4 and 1 2.5 2.5 4
+        ([0.1, 0.1, 0.1], [1, 2, 3], math.nan, math.nan),
+    ],
+)
+def test_correlations(x: list[float], y: list[float], pearson: float, spearman: float) -> None:
+    columns = np.array(x, np.float32), np.array(y, np.float64)
+    assert arrays.pearson(*columns) == pytest.approx(pearson, abs=1e-15, nan_ok=True)
+    assert arrays.spearman(*columns) == pytest.approx(spearman, abs=1e-15, nan_ok=True)
+
+
+@given(st.lists(st.tuples(st.integers(-3, 3), st.floats(-1e6, 1e6)), min_size=2, max_size=30))
+def test_correlations_equal_those_of_scipy(rows: list[tuple[int, float]]) -> None:
+    x, y = np.array(rows, np.float64).T
+    assume(np.ptp(x) and np.ptp(y) > 1e-3)
+    assert arrays.pearson(x, y) == pytest.approx(stats.pearsonr(x, y).statistic, abs=1e-12)
+    assert arrays.spearman(x, y) == pytest.approx(stats.spearmanr(x, y).statistic, abs=1e-12)

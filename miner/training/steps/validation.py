@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.stats import spearmanr
 from torch import Tensor, nn
 from torch.nn import functional
 
-from miner.arrays import Floats32
+from miner.arrays import Floats32, spearman
 from miner.config.datasets import DatasetFiles
 from miner.errors import ConfigError, DataError
 from miner.research.datasets.columns import Cells, expand_files, read_columns
@@ -125,7 +124,7 @@ class ValidationSet:
             target = functional.normalize(encode_texts(target_tower, context, columns[1]), dim=1)
         if not is_sts:
             return (retrieval_accuracy(source, target) + retrieval_accuracy(target, source)) / 2
-        correlation = float(spearmanr((source * target).sum(dim=1).cpu().numpy(), list(map(float, columns[2]))).statistic)
+        correlation = spearman((source * target).sum(dim=1).cpu().numpy(), np.array(columns[2], dtype=np.float64))
         return -1.0 if np.isnan(correlation) else correlation  # NaN where all vectors are equal
 
 
