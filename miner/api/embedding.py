@@ -1,5 +1,7 @@
 """`miner.load_encoder` and `miner.embed`."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,5 +1,7 @@
 """`miner.evaluate`: the tasks of `miner eval` from Python."""
 
+import os
+import tempfile
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,13 +9,18 @@ import pyarrow as pa
 
 from miner import encoders
 from miner.api.results import TableResult
-from miner.api.workspace import EncoderLike, check_encoder
+from miner.api.sides import SIDES
+from miner.api.workspace import EncoderLike, check_encoder, list_texts
 from miner.config.commands import EncoderSettings
 from miner.config.messages import suggest
+from miner.encoders import Encoder
+from miner.encoders.base import check_texts
 from miner.errors import ConfigError
 from miner.evaluation.scores import EvaluationResult
 from miner.evaluation.task_base import TaskSettings
 from miner.evaluation.tasks import find_task
+from miner.io import storage
+from miner.text.normalise import clean_all
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +54,8 @@ def evaluate(task: str | TaskSettings, encoder: EncoderLike = encoders.BUILTIN, 
     Args:
         task: Name of a task, such as `retrieval` or `sts`, or its settings.
         encoder: Name of an encoder, or an encoder of `miner.load_encoder`.
-        **options: The settings of the task and of the encoder by name, such as `source`, `target` and `device`.
+        **options: The settings of the task and of the encoder by name, such as `source`, `target` and `device`. A list of texts may
+            be given in place of a file.
 
     Raises a MinerError for an unknown task, invalid settings or files.
 
@@ -62,7 +70,25 @@ def evaluate(task: str | TaskSettings, encoder: EncoderLike = encoders.BUILTIN, 
         choices.remove("encoder")
         if unknown := [name for name in options if name not in choices]:
             raise ConfigError(f"unknown option {unknown[0]!r}; {suggest(unknown[0], choices)}")
-        task = model.check(**{name: options.pop(name) for name in model.model_fields if name in options})
+        with tempfile.TemporaryDirectory(prefix="miner-") as folder:
+            values = {name: _as_file(options.pop(name), name, folder) for name in model.model_fields if name in options}
+            return _evaluate(model.check(**values), encoder, options)
+    return _evaluate(task, encoder, options)
+
+
+def _as_file(value: Any, name: str, folder: str) -> Any:
+    """Return the path of a file of the texts in a list, of a side; any other value as it is."""
+    if name not in SIDES or isinstance(value, str | os.PathLike):
+        return value
+    path = f"{folder}/{name}.txt"
+    texts = list_texts(value)
+    check_texts(texts)
+    with storage.atomic(path) as file:
+        file.writelines(f"{text}\n".encode() for text in clean_all(texts))
+    return path
+
+
+def _evaluate(task: TaskSettings, encoder: str | Encoder, options: dict[str, Any]) -> Evaluation:
     settings = EncoderSettings.check(
         **({"encoder": encoder} if isinstance(encoder, str) else {}), **options, **({} if task.side is None else {"side": task.side})
     )

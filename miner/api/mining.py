@@ -1,5 +1,7 @@
 """`miner.mine`: the pipeline of `miner mine` on texts, vectors or files."""
 
+from __future__ import annotations
+
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +50,7 @@ class Bitext(TableResult):
     manifest: Manifest
 
     @classmethod
-    def read(cls, result: MineResult, sides: Sequence[SideFile]) -> "Bitext":
+    def read(cls, result: MineResult, sides: Sequence[SideFile]) -> Bitext:
         """Read what a run has written."""
         names = [name for name in (writers.PARQUET, select_pairs.DROPPED) if storage.exists(storage.join(result.output, name))]
         files = {name: table_files.read_table(storage.join(result.output, name)) for name in names}

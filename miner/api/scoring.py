@@ -1,5 +1,7 @@
 """`miner.score`: the pipeline of `miner score` on texts, vectors or files."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -36,8 +36,16 @@ def check_encoder(encoder: EncoderLike) -> str | Encoder:
     """Return the name of an encoder, or the encoder. Raises ConfigError for anything else."""
     if isinstance(encoder, os.PathLike):
         return os.fspath(encoder)
-    if isinstance(encoder, str) or callable(getattr(encoder, "encode", None)):
+    if isinstance(encoder, str):
         return encoder
+    if callable(getattr(encoder, "encode", None)):
+        missing = [name for name in ("dim", "fingerprint") if not hasattr(encoder, name)]
+        if not missing:
+            return encoder
+        remedy = "an encoder has dim, fingerprint and encode"
+        if hasattr(encoder, "save_pretrained"):  # of sentence-transformers
+            remedy = "save the model, and give its folder"
+        raise ConfigError(f"encoder: {type(encoder).__name__} has no {' and no '.join(missing)}; {remedy}")
     raise ConfigError(f"encoder: expected a name, or an encoder of miner.load_encoder, not {type(encoder).__name__}")
 
 

@@ -13,8 +13,10 @@ from miner.io.tables import all_finite
 
 
 def encode_checked(encoder: Encoder, texts: Sequence[str], name: str) -> Floats32:
-    """Return the vectors (n, dim) of n texts. Raises ModelError if the encoder `name` returns another shape."""
+    """Return the vectors (n, dim) of n texts. Raises ModelError if the encoder `name` returns no array, or one of another shape."""
     vectors = encoder.encode(texts)
+    if not isinstance(vectors, np.ndarray):
+        raise ModelError(f"{name.lstrip('~')}: returned {type(vectors).__name__} instead of an array of vectors (n, dim); fix the encoder")
     if vectors.shape != (len(texts), encoder.dim):
         raise ModelError(f"{name}: returned vectors of shape {vectors.shape} for {len(texts)} texts x {encoder.dim}; fix the encoder")
     return vectors

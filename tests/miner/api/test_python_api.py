@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import pydoc
 import subprocess
 import sys
 from pathlib import Path
@@ -328,3 +329,42 @@ def test_options_of_transformers_are_errors_with_the_built_in_encoder(option: st
 def test_a_precision_that_chooses_nothing_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     miner.mine(EN[:50], DE[:50], precision=0.999)
     assert "the precision 0.999 has no effect on this threshold" in caplog.text
+
+
+class _Model:
+    """An encoder of another library, as far as it has what it needs."""
+
+    def __init__(self, **attributes: object) -> None:
+        vars(self).update(attributes)
+
+    def encode(self, texts: list[str]) -> object:
+        return [[1.0] for _ in texts]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({}, "encoder: _Model has no dim and no fingerprint; an encoder has dim, fingerprint and encode"),
+        ({"dim": 1}, "encoder: _Model has no fingerprint; an encoder has"),
+        ({"save_pretrained": print}, "encoder: _Model has no dim and no fingerprint; save the model, and give its folder"),
+        ({"dim": 1, "fingerprint": "f"}, "_Model-.* returned list instead of an array of vectors"),
+    ],
+)
+def test_encoders_of_other_libraries_are_refused_in_a_sentence(attributes: dict[str, object], message: str) -> None:
+    with pytest.raises(miner.errors.MinerError, match=message) as caught:
+        miner.mine(["one"], ["un"], encoder=_Model(**attributes))
+    assert "\n" not in str(caught.value)
+
+
+def test_evaluate_takes_lists_and_iterables(toy_encoder: Path) -> None:
+    english, french = ["one two", "three\n", "four five"], ("un deux", "trois", "quatre cinq")
+    for source in (english, iter(english)):
+        scores = miner.evaluate("retrieval", toy_encoder, source=source, target=french).scores
+        assert scores["accuracy, cosine"] == 1
+    with pytest.raises(ConfigError, match="text 0 is int, not a string"):
+        miner.evaluate("retrieval", toy_encoder, source=[1], target=french)
+
+
+def test_help_names_types_as_they_are_written() -> None:
+    assert str(inspect.signature(miner.mine).parameters["source"].annotation) == "Side | None"
+    assert len(pydoc.render_doc(miner.mine).splitlines()) < 40
