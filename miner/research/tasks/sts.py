@@ -8,13 +8,16 @@ import pydantic
 
 from miner.arrays import Floats, Floats32
 from miner.config.base import Strings
-from miner.config.datasets import TableFile
+from miner.config.datasets import DatasetFiles, TableFile
 from miner.encoders import Encoder
 from miner.errors import DataError
 from miner.evaluation.inputs import encode, read_scored_pairs
 from miner.evaluation.scores import EvaluationResult, Score, figure_table, pearson, spearman
 from miner.evaluation.task_base import BarChart, TaskSettings
+from miner.research.datasets.file_groups import find_groups
+from miner.research.datasets.registry import get_layout
 
+TRACK = "track"  # column of public datasets with several tracks
 Track = Floats  # (n, 2): the human score of each pair, and its cosine
 
 CORRELATIONS: dict[str, Callable[[Track], float]] = {"spearman": spearman, "pearson": pearson}
@@ -26,7 +29,7 @@ class StsTask(TaskSettings):
     \b
     Example:
       miner eval sts --data sts17.tsv.gz --track-column track
-      miner eval sts --data '{dataset: sts17, path: STS2017}' --track-column track
+      miner eval sts --data '{dataset: sts17, path: STS2017}'
     """
 
     CHART = BarChart(
@@ -38,11 +41,13 @@ class StsTask(TaskSettings):
 
     task: Literal["sts"] = "sts"
     data: TableFile = pydantic.Field(description="Table with the columns sentence1, sentence2 and score.")
-    track_columns: Strings = pydantic.Field((), description="Rows equal in this column form a track; may be repeated.")
+    track_columns: Strings = pydantic.Field(
+        (), description="Rows equal in this column form a track; may be repeated. By default, `track` of a dataset."
+    )
 
     def evaluate(self, encoder: Encoder) -> EvaluationResult:
         """Correlate cosines with scores. Raise DataError if a score is not a number, or all scores of a track are equal."""
-        pairs = read_scored_pairs(self.data, self.track_columns)
+        pairs = read_scored_pairs(self.data, self.track_columns or _tracks_of(self.data))
         tracks = {name: np.flatnonzero(np.array(pairs.tracks) == name) for name in dict.fromkeys(pairs.tracks)}
         for name, rows in tracks.items():
             if (pairs.scores[rows] == pairs.scores[rows[0]]).all():
@@ -51,6 +56,14 @@ class StsTask(TaskSettings):
         vectors = encode(encoder, pairs.first + pairs.second, np.float32)
         compared = np.stack([pairs.scores, cosines(*np.split(vectors, 2))], axis=1)
         return summarise({name: compared[rows] for name, rows in tracks.items()})
+
+
+def _tracks_of(data: str | DatasetFiles) -> tuple[str, ...]:
+    """Return the column of the tracks of a public dataset, if its files have any."""
+    if not isinstance(data, DatasetFiles):
+        return ()
+    _, groups = find_groups(get_layout(data.dataset), data.path, data.languages, data.split)
+    return (TRACK,) if any(group.track for group in groups) else ()
 
 
 def summarise(tracks: Mapping[str, Track]) -> EvaluationResult:

@@ -67,7 +67,7 @@ def test_sts_reads_a_dataset_by_track(encoder: Encoder, tmp_path: Path) -> None:
     }
     write_release(tmp_path, files)
     data = {"dataset": "sts17", "path": str(tmp_path / "STS2017-extended")}
-    task = StsTask.check(data=data, track_columns=["track"])
+    task = StsTask.check(data=data)  # by track without being asked
     plain = StsTask(data=str(tmp_path / "table.tsv"), track_columns=("track",))
     assert task.evaluate(encoder).figures == plain.evaluate(encoder).figures
 
