@@ -146,13 +146,14 @@ def calibrate_search(vectors: Vectors, config: RunConfig, probe: ProbeSettings =
 def _measure_costs(vectors: Vectors, config: RunConfig, max_rows: int) -> SearchCosts:
     """Return the costs of search with all cores, by the trial that chooses the engine of a run."""
     block_rows = default_block_bytes(torch.device(CPU)) // (2 * vectors.shape[1])
-    rows, random = min(max_rows, block_rows // 2), np.random.default_rng(SEED)
+    tile_rows, random = min(max_rows, block_rows // 2), np.random.default_rng(SEED)
+    rows = max(tile_rows, min(max_rows, trials.INDEX_ROWS))
     vectors = vectors if len(vectors) > 1 else np.repeat(vectors, 2, axis=0)
     source, target = (_vector_block(vectors[half::2], rows, random).vectors for half in (0, 1))
     workload = SearchWorkload((PLANNED_ROWS, PLANNED_ROWS), vectors.shape[1], config.k, config.target_recall)
     faiss = trials.measure_faiss(target, source, workload) if faiss_index.is_available() else None
     expected = cost_model.expected_costs(workload, available_cores(), block_rows)
-    return SearchCosts(trials.measure_exact(source, target, config.k, block_rows), faiss or expected.faiss)
+    return SearchCosts(trials.measure_exact(source[:tile_rows], target[:tile_rows], config.k, block_rows), faiss or expected.faiss)
 
 
 def _measure_encoding(encoder: Encoder, texts: Sequence[str], budget_seconds: float) -> float:

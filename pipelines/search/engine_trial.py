@@ -45,9 +45,10 @@ class EngineTrial:
 
         block_rows = costs.exact.block_rows
         tile_rows = block_rows // (2 if seconds.exact >= LONG_SECONDS else 4)
-        source, target = (_leading_vectors(corpus, tile_rows) for corpus in (self.search.source, self.search.target))
+        num_vectors = max(tile_rows, trials.INDEX_ROWS)
+        source, target = (_leading_vectors(corpus, num_vectors) for corpus in (self.search.source, self.search.target))
         scale = available_cores() / self.cores
-        measured = SearchCosts(trials.measure_exact(source, target, self.workload.k, block_rows), costs.faiss)
+        measured = SearchCosts(trials.measure_exact(source[:tile_rows], target[:tile_rows], self.workload.k, block_rows), costs.faiss)
         costs = SearchCosts(measured.scale(scale).exact, costs.faiss)
         seconds = self._seconds(costs)
         if CLEAR_RATIO * seconds.exact < seconds.faiss or min(rows) <= cost_model.MAX_FLAT_ROWS:
