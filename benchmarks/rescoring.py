@@ -41,7 +41,7 @@ def score_with_numpy(queries: np.ndarray, candidate_ids: np.ndarray, index: Open
         vectors64 = vectors.reshape(-1, candidate_ids.shape[1], queries.shape[1]).astype(np.float64)
         scores[rows] = np.matmul(vectors64, queries[rows].astype(np.float64)[:, :, None])[:, :, 0]
 
-    parallel_for(math.ceil(len(queries) / CHUNK_QUERIES), score_chunk, torch.device("cpu"))
+    parallel_for(math.ceil(len(queries) / CHUNK_QUERIES), score_chunk)
     return scores
 
 

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -14,10 +14,11 @@ from miner.api.results import TableResult
 from miner.config.base import load_yaml
 from miner.config.recipes import config_path
 from miner.encoders import Encoder
-from miner.errors import ConfigError
-from miner.training import run
-from miner.training.config import TrainConfig
-from miner.training.run import TrainingResult
+from miner.errors import ConfigError, require
+
+if TYPE_CHECKING:
+    from miner.training.config import TrainConfig
+    from miner.training.run import TrainingResult
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class TrainedEncoder(TableResult):
     """A finished training run."""
 
     output: str
-    result: TrainingResult  # steps, examples, loss, score and so on
+    result: "TrainingResult"  # steps, examples, loss, score and so on
 
     @property
     def folder(self) -> str:
@@ -43,7 +44,7 @@ class TrainedEncoder(TableResult):
 
 
 def train(
-    config: str | os.PathLike[str] | Mapping[str, Any] | TrainConfig,
+    config: "str | os.PathLike[str] | Mapping[str, Any] | TrainConfig",
     output: str | os.PathLike[str],
     resume: bool = False,
     changes: Sequence[str] = (),
@@ -62,6 +63,10 @@ def train(
         >>> trained = miner.train("configs/builtin.yaml", "build/builtin")
         >>> encoder = trained.load()
     """
+    require("accelerate")
+    from miner.training import run
+    from miner.training.config import TrainConfig
+
     if isinstance(config, str | os.PathLike):
         config = load_yaml(TrainConfig, config_path(os.fspath(config)), changes)
     elif isinstance(config, Mapping):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from miner.cli import console, options, report
+from miner.errors import require
 
 if TYPE_CHECKING:
     from pipelines.loop.loop import LoopResult
@@ -30,6 +31,7 @@ def command(config: str, output: str | None, changes: tuple[str, ...], json_file
     Example:
       miner loop configs/loop-news.yaml --output build/loop-news
     """
+    require("accelerate")
     from miner.config.base import load_yaml
     from miner.loop.settings import LoopConfig
     from pipelines.loop import loop

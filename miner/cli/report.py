@@ -61,9 +61,6 @@ def write_report(folder: str, known_pairs: "KnownPairs | None" = None, identify:
     try:
         from miner.report.build import write
     except ConfigError as error:  # a missing package must not fail a run that is done
-        if not identify:
-            console.warn(f"no report: {error}")
-            return None
-        raise
-
+        console.warn(f"no report: {error}")
+        return None
     return write(folder, known_pairs, identify)

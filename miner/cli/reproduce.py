@@ -3,6 +3,7 @@
 import click
 
 from miner.cli import console, options
+from miner.errors import require
 
 LISTED_ROWS = 12  # of each table, when all are listed
 
@@ -52,6 +53,7 @@ def command(
     if dry_run:
         console.echo(describe.dry_run_text(plan))
         return
+    require("accelerate")
     from miner.research.reproduction import run
 
     result = run.reproduce(plan)

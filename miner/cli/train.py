@@ -3,6 +3,7 @@
 import click
 
 from miner.cli import console, options, report
+from miner.errors import require
 
 
 @click.command()
@@ -22,6 +23,7 @@ def command(config: str, output: str | None, changes: tuple[str, ...], json_file
     """
     from dataclasses import asdict
 
+    require("accelerate")
     from miner.config.base import load_yaml
     from miner.training import run
     from miner.training.config import TrainConfig

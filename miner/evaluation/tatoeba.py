@@ -64,8 +64,6 @@ class TatoebaTask(TaskSettings):
 
         Raise DataError if there are no such files, or one is empty or malformed.
         """
-        import torch
-
         tables = find_tables(self.data)
         pairs = {code: read_pairs(path) for code, path in tables.items()} or _dataset_pairs(as_dataset(self.data))
         # Encode all languages at once: many share their English sentences, and transformers are faster with large batches.
@@ -78,7 +76,7 @@ class TatoebaTask(TaskSettings):
             neighbours = search_vectors(sides[2 * number], sides[2 * number + 1], 1, device)
             hits_by_code[codes[number]] = hits(nearest_by_cosine(*neighbours))
 
-        parallel_for(len(codes), retrieve, torch.device(device))
+        parallel_for(len(codes), retrieve, device)
         return _summarise({code: hits_by_code[code] for code in codes})
 
 

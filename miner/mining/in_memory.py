@@ -3,7 +3,7 @@
 import numpy as np
 
 from miner.arrays import Ints, Vectors
-from miner.devices import CPU
+from miner.devices import CPU, has_torch
 from miner.mining.candidates import Candidates, ScoredPairs, join_neighbours, score
 from miner.mining.late_scores import TokenSides, rescore
 from miner.mining.matching import match, rank
@@ -19,8 +19,8 @@ def search_vectors(source: Vectors, target: Vectors, k: int, device: str = "cpu"
 
 
 def _search_blocks(source: VectorBlock, target: VectorBlock, k: int, device: str) -> tuple[Neighbours, Neighbours]:
-    """Search both directions, without torch, which takes seconds to import, where the blocks are small."""
-    if device == CPU and dense.is_small(len(source.ids), len(target.ids), source.vectors.shape[1]):
+    """Search both directions, without torch, which takes seconds to import, where the blocks are small or it is not installed."""
+    if not has_torch() or (device == CPU and dense.is_small(len(source.ids), len(target.ids), source.vectors.shape[1])):
         return dense.search_block(source, target, k)
     from miner.search.exact import SearchOptions, search_block
 

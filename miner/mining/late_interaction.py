@@ -65,7 +65,7 @@ def late_similarities(
     blocks = _Blocks.of(padded, keys.lengths, query_rows[order], key_rows[order], components // _padded_dim(keys))
     scorer = _BlockScorer(*sides, blocks, precision)
     with full_precision_matmul():
-        parallel_for(len(blocks.starts) - 1, scorer.score, device)
+        parallel_for(len(blocks.starts) - 1, scorer.score, device.type)
     result[order] = scorer.scores
     return result
 

@@ -296,7 +296,7 @@ class _ExactScorer:
             dropped = collected.dropped_bounds[: len(rows)]
             uncertain.append(rows[~(merged.similarities[:, -1] > dropped) & (dropped > -torch.inf)])
 
-        parallel_for(len(candidates), resolve_tile, self.x.device)
+        parallel_for(len(candidates), resolve_tile, self.x.device.type)
         rows = torch.cat(uncertain)
         if len(rows):
             again = _ExactScorer(self.x[rows], self.keys, self.tiles, self.options)

@@ -3,18 +3,14 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
-from miner.devices import available_cores, has_torch
-
-if TYPE_CHECKING:
-    import torch
+from miner.devices import CPU, available_cores, device_type, has_torch
 
 MAX_THREADS = 16  # beyond, threads wait for Python's lock; the remaining cores go to torch inside each thread
 
 
-def parallel_for(count: int, task: Callable[[int], None], device: "torch.device | None" = None) -> None:
-    """Call task(0) to task(count - 1): on a CPU (None) in one thread per core, on another device one after the other.
+def parallel_for(count: int, task: Callable[[int], None], device: str = CPU) -> None:
+    """Call task(0) to task(count - 1): on a CPU in one thread per core, on another device one after the other.
 
     Inside a thread, torch operations do not fork further. Splitting each operation over all cores ends in a barrier per operation:
     small operations gain nothing, and on a shared machine the barriers dominate the time.
@@ -26,7 +22,7 @@ def parallel_for(count: int, task: Callable[[int], None], device: "torch.device 
     import torch
 
     cores = torch.get_num_threads()
-    num_threads = min(cores, count, MAX_THREADS) if device is None or device.type == "cpu" else 1
+    num_threads = min(cores, count, MAX_THREADS) if device_type(device) == CPU else 1
     if num_threads <= 1:
         for number in range(count):
             task(number)

@@ -140,7 +140,7 @@ def build_tiles(vectors: Tensor, precision: Precision, tile_rows: int, axes: Pri
     def build(number: int) -> None:
         tiles[number] = _build_tile(vectors, parts[number], precision, projected)
 
-    parallel_for(len(parts), build, vectors.device)
+    parallel_for(len(parts), build, vectors.device.type)
     return [tiles[number] for number in range(len(parts))]
 
 

@@ -262,7 +262,7 @@ def scan_rows(rows: Sequence[TileCandidates], y: Sequence[Tile], precision: Prec
         for i, products in _tile_products([candidates.tile for candidates in rows], y[j], j, precision):
             _add_products(products, rows[i], y[j], None)
 
-    parallel_for(len(y), scan_column, y[0].operand.device)
+    parallel_for(len(y), scan_column, y[0].operand.device.type)
     _select_pending(rows)
 
 
@@ -273,12 +273,12 @@ def scan_both(rows: Sequence[TileCandidates], columns: Sequence[TileCandidates],
         for i, products in _tile_products([candidates.tile for candidates in rows], columns[j].tile, j, precision):
             _add_products(products, rows[i], columns[j].tile, columns[j])
 
-    parallel_for(len(columns), scan_column, columns[0].tile.operand.device)
+    parallel_for(len(columns), scan_column, columns[0].tile.operand.device.type)
     _select_pending([*rows, *columns])
 
 
 def _select_pending(tiles: Sequence[TileCandidates]) -> None:
-    parallel_for(len(tiles), lambda number: tiles[number].select_pending(), tiles[0].keys.device)
+    parallel_for(len(tiles), lambda number: tiles[number].select_pending(), tiles[0].keys.device.type)
 
 
 def _tile_products(rows: Sequence[Tile], columns: Tile, first: int, precision: Precision) -> Iterator[tuple[int, Tensor]]:

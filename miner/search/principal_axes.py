@@ -51,7 +51,7 @@ class PrincipalAxes:
             torch.mm(exact, self.matrix, out=coordinates[rows])
             norms[rows] = exact.norm(dim=1)
 
-        parallel_for(-(-len(vectors) // PROJECTED_ROWS), project_rows, vectors.device)
+        parallel_for(-(-len(vectors) // PROJECTED_ROWS), project_rows, vectors.device.type)
         rounding = 1 + 2 * dim * UNIT_ROUNDOFF
         norms *= rounding
         # A coordinate is a sum of dim products of a vector and an axis: Higham's bound, doubled for units that truncate.

@@ -322,7 +322,7 @@ def test_parallel_tasks_run_in_threads_with_one_torch_thread_each() -> None:
     def task(number: int) -> None:
         threads[number] = (torch.get_num_threads(), threading.current_thread().name)
 
-    parallel_for(20, task, torch.device("cpu"))
+    parallel_for(20, task)
     assert sorted(threads) == list(range(20))
     assert {torch_threads for torch_threads, _ in threads.values()} == {1}
     assert threading.current_thread().name not in {name for _, name in threads.values()}
@@ -340,6 +340,6 @@ def test_a_failed_parallel_task_cancels_the_pending_ones() -> None:
         finished.append(number)
 
     with pytest.raises(ValueError, match="the first"):
-        parallel_for(200, task, torch.device("cpu"))
+        parallel_for(200, task)
     assert len(finished) < 100
     assert torch.get_num_threads() == 2

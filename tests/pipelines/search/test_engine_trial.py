@@ -1,5 +1,6 @@
 """The choice of the engine: from expected costs, from a trial, and from the first pairs of groups."""
 
+import sys
 from pathlib import Path
 
 import dense
@@ -38,3 +39,11 @@ def test_a_small_search_is_estimated_without_a_trial(trial: EngineTrial) -> None
     seconds = trial.estimate()
     assert (seconds.engine, seconds.exact < 0.1) == ("exact", True)
     assert trial.describe(seconds).startswith("60 x 60 vectors x 16 dimensions by exact search in about 0 s, by FAISS at recall 0.98 in")
+
+
+def test_a_search_without_torch_is_estimated_by_what_a_dense_product_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    side = open_corpus(str(dense.write_corpus(tmp_path / "side", dense.text_ids(5000, 0), dense.unit(5000, 16, 0), 1)))
+    seconds = EngineTrial(SearchRequest(side, side, 4), 0.98, (False, False), cores=2).estimate()
+    measured = 5000 * 5000 * 1.8e-8 * 16 / 256 / 2  # 18 ns per pair of 256 dimensions on one core
+    assert measured < seconds.exact < 4 * measured
