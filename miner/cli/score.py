@@ -14,8 +14,9 @@ def command(config: ScoreConfig, json_file: str | None) -> None:
 
     Line i of SOURCE and line i of TARGET are a pair; or SOURCE is one file of both: a table with --source-column and --target-column, or
     TMX with --source-lang and --target-lang; or the stem of Moses files, such as `corpus` for corpus.en and corpus.de. The output has a
-    line `margin<TAB>source<TAB>target` for each line of the input, in the same order. The margin is nan if a side is empty, invalid or
-    too long. With --threshold, --min-probability, --filter or --top, the output has only the pairs that they keep.
+    line `margin<TAB>source<TAB>target<TAB>probability<TAB>reason` for each line of the input, in the same order; .jsonl and .parquet also
+    have its number and similarity. The margin is nan if a side is empty, invalid or too long. With --threshold, --min-probability,
+    --filter or --top, the output has only the pairs that they keep or, with --reasons, all of them with the reason that drops a pair.
 
     \b
     Examples:

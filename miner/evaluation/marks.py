@@ -19,6 +19,7 @@ from miner.text.normalise import sentence_ids
 COLUMNS = ("mark", "source", "target")
 MARKS = {"right": True, "wrong": False}
 UNSURE = "unsure"  # reviewed, but not judged
+CORRECT = f"correct them, and mark pairs as {', '.join(MARKS)} or {UNSURE}"
 MAX_UNUSABLE = 0.05  # share of the marks of a table that cannot be used
 
 logger = logging.getLogger(__name__)
@@ -128,11 +129,11 @@ def _read_table(uri: str) -> MarksFile:
     return table
 
 
-def report_unusable(name: str, problems: Sequence[str], num_unusable: int, num_marks: int) -> None:
+def report_unusable(name: str, problems: Sequence[str], num_unusable: int, num_marks: int, remedy: str = CORRECT) -> None:
     """Warn of marks that cannot be used; raise DataError if they are more than MAX_UNUSABLE of all."""
     if not problems:
         return
     message = f"{name}: {num_unusable:,} of {num_marks:,} marks cannot be used: {' and '.join(problems)}"
     if num_unusable > MAX_UNUSABLE * num_marks:
-        raise DataError(f"{message}; correct them, and mark pairs as {', '.join(MARKS)} or {UNSURE}")
+        raise DataError(f"{message}; {remedy}")
     logger.warning("%s", message)

@@ -75,7 +75,8 @@ def _report_other_texts(marks: ReviewMarks, source: Corpus, target: Corpus) -> N
     for side, ids in ((source, pairs[:, 0]), (target, pairs[:, 1])):
         is_there &= np.isin(ids, side.find_present(np.unique(ids)).ids)
     num_missing = int((~is_there).sum())
-    report_unusable(marks.name, [f"{num_missing:,} of texts that are not in the corpora"] if num_missing else [], num_missing, len(pairs))
+    problems = [f"{num_missing:,} of texts that are not in the corpora"] if num_missing else []
+    report_unusable(marks.name, problems, num_missing, len(pairs), "give the marks of these corpora")
 
 
 def resolve_lines(gold: GoldFile, source: Corpus, target: Corpus) -> GoldPairs:

@@ -6,6 +6,7 @@ bounded by the block of the search and BLOCK_BYTES of vectors, plus 32 bytes per
 of RESCORED_SENTENCES sentences and of their neighbours. Sentence filters drop sentences before the search, as in mining.
 """
 
+import logging
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -16,15 +17,17 @@ from typing import Any
 import numpy as np
 
 from miner import languages
-from miner.arrays import Floats, Ids
+from miner.arrays import Floats, Ids, Ints
+from miner.config.choices import MARGINS
 from miner.config.commands import EmbedConfig, EncoderSettings, ScoreConfig, TextSettings, TokenSettings
 from miner.encoders import choose_side, mining_profile
-from miner.errors import ConfigError
+from miner.errors import ConfigError, DataError
 from miner.filters import language
 from miner.filters.line_pair_filter import KEPT, NO_MARGIN, NO_SENTENCE, LinePairFilter, count_reasons
 from miner.io import lock, outputs, storage
 from miner.io.corpus import Corpus, open_corpus
 from miner.io.stages import CANDIDATES, NEIGHBOURS
+from miner.mining.alignment import ShiftFinder
 from miner.mining.candidates import NeighbourMeans, means_of, merge_means
 from miner.mining.late_scores import TokensById, neighbour_means, score_pairs
 from miner.mining.margin import blend, margins
@@ -39,15 +42,18 @@ from pipelines.mining import inputs, rescore, rescore_choice
 from pipelines.mining.line_pairs import LinePairs
 from pipelines.mining.rescore import RescoredSide
 from pipelines.mining.rescore_choice import Rescoring
-from pipelines.mining.scored_lines import SELECTED, ScoredLines, ScoreWriter, is_output
+from pipelines.mining.scored_lines import ENDINGS, SELECTED, ScoredLines, ScoreWriter, is_output
 from pipelines.search import exact
 from pipelines.search.exact import BACKWARD, FORWARD, SearchRequest, read_neighbours
 
 SIDES = ("source", "target")
+MIN_NEIGHBOURS = 50  # sentences of a side among which neighbours say something
 WORK_NAMES = (*SIDES, "background-", NEIGHBOURS, SELECTED, lock.PREFIX)  # prefixes of the names in the work folder
 BLOCK_BYTES = 128 << 20  # vectors of the pairs scored at a time
 RESCORED_SENTENCES = 1 << 14  # whose neighbours are rescored at a time
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -109,6 +115,7 @@ def run(
             for side, uri, settings in zip(SIDES, bitext.uris, bitext.settings, strict=True)
         )
         inputs.check_pair(source, target)
+        _check_size({"source": source, "target": target}, config)
         for side, path in config.backgrounds().items():
             if side not in backgrounds:
                 backgrounds[side] = embedding.corpus(f"background-{side}", path, config.part(TextSettings))
@@ -124,16 +131,32 @@ def run(
         start = time.perf_counter()
         probability = profile.of_line_pairs().probability_bound(config.margin, sides[0].rescored is not None, config.min_probability)
         line_filter = LinePairFilter.of(config, langs, probability)
-        writer = ScoreWriter(bitext, partial(_score, config.margin, sides), line_filter, max(1, block_bytes // (4 * source.dim)))
+        shifts = ShiftFinder()
+        function = partial(_score, config.margin, sides, shifts)
+        writer = ScoreWriter(bitext, function, line_filter, max(1, block_bytes // (4 * source.dim)), config.reasons)
         scored = writer.write(config.output, work, num_lines)
         seconds["score"] = time.perf_counter() - start
+        shifts.warn(bitext.uris)
     storage.remove(work)
     return _result(config, scored, line_filter.drops_pairs, (source, target), seconds)
+
+
+def _check_size(corpora: Mapping[str, Corpus], config: ScoreConfig) -> None:
+    """Refuse sides of one sentence without a background, whose margins are all 1, and warn of small ones."""
+    for side, corpus in corpora.items():
+        if side in config.backgrounds() or corpus.rows >= MIN_NEIGHBOURS:
+            continue
+        remedy = f"give more text of that side as --background-{side}"
+        if corpus.rows == 1 and MARGINS[config.margin].is_relative:
+            raise DataError(f"{side}: one sentence, so a margin compares a pair with itself alone; {remedy}")
+        logger.warning("%s: margins compare pairs with the neighbours among only %d sentences; %s", side, corpus.rows, remedy)
 
 
 def _check_paths(config: ScoreConfig, bitext: LinePairs, work: str) -> None:
     """Raise ConfigError if the output is no file or would overwrite an input, or the work folder has other files."""
     outputs.claim_file(config.output, [*bitext.uris, *config.backgrounds().values()], is_output)
+    if not config.output.endswith(ENDINGS):
+        raise ConfigError(f"{config.output}: unknown kind of file; name one that ends in {', '.join(ENDINGS)}")
     foreign = [name for name in storage.names_in(work) if not name.startswith(WORK_NAMES)]
     if foreign:
         raise ConfigError(f"{work}: contains {foreign[0]}, which `miner score` did not write; move it, or choose another --output")
@@ -266,12 +289,19 @@ def _merge_overlapping(neighbours: Neighbours, others: Neighbours) -> Neighbours
 
 
 def _score(
-    margin: str, sides: tuple[_SearchedSide, _SearchedSide], source_texts: list[str], target_texts: list[str]
+    margin: str,
+    sides: tuple[_SearchedSide, _SearchedSide],
+    shifts: ShiftFinder,
+    lines: Ints,
+    source_texts: list[str],
+    target_texts: list[str],
 ) -> tuple[Floats, Floats]:
     """Return the similarities and the margins (n,) of pairs of texts (n,), blended with late interaction if the sides are rescored."""
     source, target = sides
     source_ids, target_ids = sentence_ids(source_texts), sentence_ids(target_texts)
-    similarities = pair_similarities(source.corpus.vectors_of(source_ids), target.corpus.vectors_of(target_ids))
+    vectors = source.corpus.vectors_of(source_ids), target.corpus.vectors_of(target_ids)
+    similarities = pair_similarities(*vectors)
+    shifts.add(lines, *vectors)
     scores = margins(margin, similarities, source.means.of(source_ids), target.means.of(target_ids))
     if source.rescored is None or target.rescored is None:
         return similarities, scores

@@ -79,7 +79,7 @@ def test_a_small_run_loads_neither_torch_nor_beam_nor_faiss(mined: Path, toy_enc
 def test_scoring_and_evaluating_few_lines_load_neither_torch_nor_beam_nor_faiss(
     words: list[str], mined: Path, toy_encoder: Path, tmp_path: Path
 ) -> None:
-    output = ["--output", str(tmp_path / "out")] if words == ["score"] else []
+    output = ["--output", str(tmp_path / "out.tsv")] if words == ["score"] else []
     loaded = run_and_print_loaded(*words, mined.parent / "en", mined.parent / "fr", "--encoder", toy_encoder, *output)
     assert not {"torch", "apache_beam", "faiss", "scipy"} & set(loaded.split())
 

@@ -250,7 +250,10 @@ class TestErrors:
                 ("--gold", "marks.tsv", "--gold", "gold.tsv"),
                 "gold.tsv: --gold takes one file of line pairs, or any number of tables of marks",
             ),
-            (("--threshold", "auto", "--gold", "other-marks.tsv"), "other-marks.tsv: none of its pairs is mined here"),
+            (
+                ("--threshold", "auto", "--gold", "other-marks.tsv"),
+                "other-marks.tsv: 1 of 1 marks cannot be used: 1 of texts that are not in the corpora; give the marks of these corpora",
+            ),
             (("--threshold", "auto", "--gold", "marks.tsv", "--precision", "0.999"), "of a simple random sample, at least 3838 are needed"),
             (("--threshold", "auto", "--planted", "planted.tsv", "--retrieval", "all"), "cannot estimate the precision of --retrieval all"),
             (("--threshold", "auto", "--planted", "missing.tsv"), "missing.tsv: no such file"),

@@ -1,12 +1,14 @@
 """`miner score`: the margins of line pairs against those of mining, and lines without a sentence."""
 
 import gzip
+import itertools
 import json
 import math
 import os
 from pathlib import Path
 
 import command
+import pyarrow.parquet as pq
 import pytest
 from command import miner, output_of
 
@@ -15,6 +17,7 @@ from miner.config.commands import PairTextFilters, ScoreConfig
 from miner.filters.line_pair_filter import LinePairFilter
 from pipelines.mining import score
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
 ENGLISH = ["one two", "three four five", "six seven", "two three", "one two", "nine ten one", "three four five", "one", "four six"]
 FRENCH = ["un deux", "trois quatre", "six huit", "deux trois", "neuf dix", "neuf dix un", "trois quatre cinq", "un", "six quatre"]
 
@@ -23,7 +26,7 @@ def scored(output: Path, *arguments: object) -> list[list[str]]:
     output_of("score", *arguments, "--output", output)
     assert not Path(f"{output}.work").exists()
     data = output.read_bytes()
-    return [line.split("\t") for line in (gzip.decompress(data) if output.suffix == ".gz" else data).decode().splitlines()]
+    return [line.split("\t")[:3] for line in (gzip.decompress(data) if output.suffix == ".gz" else data).decode().splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +65,9 @@ def test_every_line_has_the_margin_of_mining(
 
 def test_small_blocks_give_the_same_bytes(texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
     for name, block_bytes in (("default", score.BLOCK_BYTES), ("two-pairs", 4 * 32 * 2)):
-        paths = {"source": str(texts[0]), "target": str(texts[1]), "output": str(tmp_path / name)}
+        paths = {"source": str(texts[0]), "target": str(texts[1]), "output": str(tmp_path / f"{name}.tsv")}
         score.run(ScoreConfig(**paths, encoder=str(toy_encoder), k=9), block_bytes=block_bytes)
-    assert (tmp_path / "two-pairs").read_bytes() == (tmp_path / "default").read_bytes()
+    assert (tmp_path / "two-pairs.tsv").read_bytes() == (tmp_path / "default.tsv").read_bytes()
 
 
 @pytest.mark.slow
@@ -280,3 +283,69 @@ class TestErrors:
         result = miner("score", texts[0], "--source-column", "1", "--output", tmp_path / "out.tsv")
         assert result.exit_code == 2
         assert "--target-column" in result.stderr
+
+
+NUMBER_WORDS = [("one", "un"), ("two", "deux"), ("three", "trois"), ("four", "quatre"), ("five", "cinq"), ("six", "six"), ("seven", "sept")]
+
+
+def number_pairs(count: int) -> tuple[list[str], list[str]]:
+    """Different sentences of three number words, and their translations."""
+    triples = list(itertools.product(NUMBER_WORDS, repeat=3))[:count]
+    return [" ".join(word[0] for word in triple) for triple in triples], [" ".join(word[1] for word in triple) for triple in triples]
+
+
+def write_sides(folder: Path, sources: list[str], targets: list[str]) -> tuple[Path, Path]:
+    paths = folder / "en.txt", folder / "fr.txt"
+    for path, lines in zip(paths, (sources, targets), strict=True):
+        path.write_text("".join(f"{line}\n" for line in lines))
+    return paths
+
+
+def test_formats_hold_reasons_and_probabilities(tmp_path: Path) -> None:
+    english, german = ((EXAMPLES / f"{name}.txt").read_text(encoding="utf-8").splitlines()[:60] for name in ("en", "de"))
+    paths = write_sides(tmp_path, [*english, "one", ""], [*german, "2 3 4 5", "zwei"])
+    command_line = ("score", *paths, "--source-lang", "en", "--target-lang", "de", "--filter", "letters=0.4", "--reasons", "--output")
+    for ending in ("jsonl.gz", "parquet", "tsv"):
+        output = tmp_path / f"scored.{ending}"
+        assert miner(*command_line, output).exit_code == 0
+        assert miner(*command_line, output).exit_code == 0  # which recognises its own output
+    rows = [json.loads(line) for line in gzip.decompress((tmp_path / "scored.jsonl.gz").read_bytes()).decode().splitlines()]
+    assert [row["line"] for row in rows] == list(range(1, 63))
+    assert [row["reason"] for row in rows[-2:]] == ["few_letters", "no_sentence"]
+    assert rows[-1]["margin"] is None
+    assert all((row["probability"] is None) == (row["margin"] is None) for row in rows)
+    table = pq.read_table(tmp_path / "scored.parquet").to_pylist()
+    assert [(row["row"] + 1, row["reason"], row["probability"]) for row in table] == [
+        (row["line"], row["reason"], row["probability"]) for row in rows
+    ]
+    lines = [line.split("\t") for line in (tmp_path / "scored.tsv").read_text().splitlines()]
+    assert [line[4] or None for line in lines] == [row["reason"] for row in rows]
+    assert "name one that ends in .tsv, .tsv.gz, .jsonl" in command.error_of(*command_line, tmp_path / "scored.csv")
+
+
+@pytest.mark.parametrize("shift", [1, -2])
+def test_a_shifted_range_is_named(shift: int, toy_encoder: Path, tmp_path: Path) -> None:
+    """From line 101 on, the target is late by some lines (or early)."""
+    sources, targets = number_pairs(300)
+    filler = ["un", "deux"][:shift] if shift > 0 else []
+    shifted = [*targets[:100], *filler, *targets[100 + max(0, -shift) :]][:300]
+    paths = write_sides(tmp_path, sources[: len(shifted)], shifted)
+    result = miner("score", *paths, "--encoder", toy_encoder, "--output", tmp_path / "scored.tsv")
+    last, where = (300, "1 later") if shift > 0 else (280, "2 earlier")  # of 298 lines, the last 18 are too few
+    assert f"en.txt: lines 101 to {last} fit the lines of {paths[1]} that are {where} better than their own" in result.stderr
+    straight = miner("score", *write_sides(tmp_path, sources, targets), "--encoder", toy_encoder, "--output", tmp_path / "scored.tsv")
+    assert "shifted" not in straight.stderr
+
+
+def test_small_sides_need_a_background(toy_encoder: Path, tmp_path: Path) -> None:
+    sources, targets = number_pairs(60)
+    one = write_sides(tmp_path, sources[:1], targets[:1])
+    options = ("--encoder", toy_encoder, "--output", tmp_path / "scored.tsv")
+    message = "source: one sentence, so a margin compares a pair with itself alone; give more text of that side as --background-source"
+    assert command.error_of("score", *one, *options) == message
+    (tmp_path / "more").mkdir()
+    more = write_sides(tmp_path / "more", sources, targets)
+    backgrounds = ("--background-source", more[0], "--background-target", more[1])
+    assert miner("score", *one, *backgrounds, *options).stderr.count("margins compare") == 0
+    few = miner("score", *write_sides(tmp_path, sources[:5], targets[:5]), *options)
+    assert few.stderr.count("among only 5 sentences; give more text of that side as --background-") == 2
