@@ -23,6 +23,7 @@ class ProbabilityWeights(Settings):
     margin: float = pydantic.Field(gt=0)
     length_ratio: float = pydantic.Field(le=0)  # of the logarithm of the length ratio, see `miner.filters.characters`
     numbers: float = pydantic.Field(le=0)  # of the share of numbers that disagree, see `miner.filters.numbers`
+    has_few_right: bool = False  # of corpora with few or no translations, in which probabilities are too high on average
 
     def lowest_margin(self, min_probability: float) -> float:
         """Return the margin of a pair of this probability, between 0 and 1, whose texts speak for it: no other has a lower one."""

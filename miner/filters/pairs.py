@@ -127,7 +127,8 @@ def fit_to_corpora(weights: ProbabilityWeights, margin: str, sample: MarginSampl
     if not MARGINS[margin].is_relative:
         return weights
     bests, *runners_up = (weights.intercept + weights.margin * margins for margins in vars(sample).values())
-    return weights.model_copy(update={"intercept": weights.intercept + estimate_shift(bests, runners_up)})
+    shift, has_few_right = estimate_shift(bests, runners_up)
+    return weights.model_copy(update={"intercept": weights.intercept + shift, "has_few_right": has_few_right})
 
 
 # In scripts without spaces between words (Thai, Lao, Khmer, kana, ideographs) each character is a word.

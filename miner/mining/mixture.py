@@ -48,15 +48,17 @@ MAX_STEP, TOLERANCE = 0.5, 1e-5  # of a parameter
 logger = logging.getLogger(__name__)
 
 
-def estimate_shift(bests: Floats, runners_up: Sequence[Floats]) -> float:
-    """Return by how much the log odds of the pairs of two corpora differ from those by the weights, a multiple of SHIFT_STEP.
+def estimate_shift(bests: Floats, runners_up: Sequence[Floats]) -> tuple[float, bool]:
+    """Return by how much the log odds of the pairs of two corpora differ from those by the weights, and whether few pairs are right.
 
-    `bests` (n,) are log odds of mutual best candidates, `runners_up` those of the second best ones of each side. 0 if they are too few.
+    `bests` (n,) are log odds of mutual best candidates, `runners_up` those of the second best ones of each side. The shift is a multiple of
+    SHIFT_STEP, 0 if they are too few.
     """
     if min(len(bests), *map(len, runners_up)) < MIN_PAIRS:
-        return 0.0
-    shift = np.clip(BOUNDARY - find_boundary(bests, _wrong_prior(runners_up)), -MAX_SHIFT, MAX_SHIFT)
-    return round(float(shift) / SHIFT_STEP) * SHIFT_STEP
+        return 0.0, False
+    boundary, share = find_boundary(bests, _wrong_prior(runners_up))
+    shift = np.clip(BOUNDARY - boundary, -MAX_SHIFT, MAX_SHIFT)
+    return round(float(shift) / SHIFT_STEP) * SHIFT_STEP, share < FEW_RIGHT
 
 
 def gumbel_by_quartiles(values: Floats) -> Floats:
@@ -81,16 +83,17 @@ def _wrong_prior(runners_up: Sequence[Floats]) -> Floats:
     return np.stack([(intercept + slope * location, log_scale + LOG_SCALE_OVER_RUNNERS_UP), WRONG_DEVIATIONS], axis=1)
 
 
-def find_boundary(logits: Floats, wrong_prior: Floats) -> float:
-    """Return where a pair is as likely right as wrong, by the mixture that is the most probable for log odds (n,) of pairs."""
+def find_boundary(logits: Floats, wrong_prior: Floats) -> tuple[float, float]:
+    """Return where a pair is as likely right as wrong, and the share of right pairs, by the most probable mixture for log odds (n,)."""
     counts, _ = np.histogram(np.clip(logits, BIN_EDGES[0], BIN_EDGES[-1]), BIN_EDGES)
     weight = min(1.0, MAX_EVIDENCE / len(logits))
     evidence = _Evidence((BIN_EDGES[:-1] + BIN_EDGES[1:]) / 2, weight * counts, wrong_prior)
     mixture = max((evidence.fit(start) for start in STARTS), key=evidence.log_posterior)
-    if (share := float(1 / (1 + np.exp(-mixture.share[0])))) < FEW_RIGHT:
+    share = float(1 / (1 + np.exp(-mixture.share[0])))
+    if share < FEW_RIGHT:
         text = "few or no translations: about %.0f%% of the best candidates are right, so pairs may be less precise than estimated"
         logger.warning(text, 100 * share)
-    return mixture.boundary(evidence.values)
+    return mixture.boundary(evidence.values), share
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,12 @@ class PairSelection:
     @property
     def has_fitted_probabilities(self) -> bool:
         """Whether the mean probability of the pairs estimates their precision."""
-        return self.probability.weights is not None and has_measured_probabilities(self.settings)
+        return self.probability.weights is not None and has_measured_probabilities(self.settings) and not self.has_few_right
+
+    @property
+    def has_few_right(self) -> bool:
+        """Whether the corpora have so few translations that the precision of the pairs is unknown."""
+        return self.probability.weights is not None and self.probability.weights.has_few_right
 
     @property
     def corpus_keys(self) -> dict[str, str]:
@@ -136,6 +141,7 @@ class WrittenBitext:
     dropped: Mapping[str, int]  # reason of a filter -> candidates above the threshold
     scores: GoldScores | MarkScores | None  # with gold or marks
     estimated_precision: float | None  # the mean probability of the pairs, if it estimates their precision
+    has_few_right: bool  # the corpora have so few translations that it does not
     examples: Sequence[tuple[float, str, str]]  # margin, source, target: from the best pair to the last
     delta: BitextDelta | None  # if the corpora changed since the previous run
 
@@ -186,6 +192,7 @@ def write(selection: PairSelection, gold: GoldPairs | ReviewMarks | None) -> Pip
         dropped=filtered.dropped if filtered else {},
         scores=reader.scorer.scores() if reader.scorer else None,
         estimated_precision=reader.mean_probability() if selection.has_fitted_probabilities and num_pairs >= MIN_PROBABLE_PAIRS else None,
+        has_few_right=selection.has_few_right,
         examples=reader.examples,
         delta=(yield from deltas.write(before, output, delta_stage, limits)) if before else None,
     )

@@ -74,7 +74,10 @@ def headline(bitext: WrittenBitext) -> str:
     precision = bitext.estimated_precision
     if choice is not None and choice.precision is not None:
         precision = choice.precision.value
-    notes += [] if precision is None else [f"expected precision {precision:.2f}"]
+    if precision is not None:
+        notes.append(f"expected precision {precision:.2f}")
+    elif bitext.has_few_right:
+        notes.append("expected precision unknown: few or no translations")
     return counted(bitext.pairs, "pair") + (f" ({', '.join(notes)})" if notes else "")
 
 

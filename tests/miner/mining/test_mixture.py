@@ -41,7 +41,8 @@ def sample_of(num_right: int, num_wrong: int, right_median: float = 6.0, seed: i
 
 def shift_of(sample: MarginSample, margin: str = "ratio") -> float:
     fitted = fit_to_corpora(WEIGHTS, margin, sample)
-    assert fitted.model_copy(update={"intercept": 0.0}) == WEIGHTS.model_copy(update={"intercept": 0.0})
+    changed = {"intercept": 0.0, "has_few_right": False}
+    assert fitted.model_copy(update=changed) == WEIGHTS.model_copy(update=changed)
     return fitted.intercept - WEIGHTS.intercept
 
 
@@ -51,6 +52,7 @@ def test_the_intercept_follows_the_share_of_right_pairs(num_right: int, num_wron
     right, wrong = num_right * right_distribution(6.0).pdf(grid), num_wrong * gumbel_r(*WRONG).pdf(grid)
     expected = BOUNDARY - grid[np.flatnonzero(right < wrong)[-1]]
     assert shift_of(sample_of(num_right, num_wrong)) == pytest.approx(expected, abs=0.4)
+    assert fit_to_corpora(WEIGHTS, "ratio", sample_of(num_right, num_wrong)).has_few_right == (num_right < 0.15 * num_wrong)
 
 
 def test_right_pairs_with_low_margins_are_not_taken_for_wrong_ones() -> None:
@@ -120,4 +122,4 @@ def test_the_boundary_is_that_of_the_largest_posterior(num_right: int, num_wrong
     best = min((minimize(loss, start, method="Nelder-Mead", options={"maxiter": 4000}) for start in starts), key=lambda fit: fit.fun)
     grid = np.linspace(-9, np.exp(best.x[2]) - RIGHT_OFFSET, 5001)
     wrong, right = densities(grid, best.x)
-    assert find_boundary(logits, wrong_prior) == pytest.approx(grid[wrong > right].max(), abs=0.1)
+    assert find_boundary(logits, wrong_prior)[0] == pytest.approx(grid[wrong > right].max(), abs=0.1)

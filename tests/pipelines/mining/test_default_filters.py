@@ -94,7 +94,10 @@ def test_corpora_without_translations_are_named_and_others_not(lang: str, caplog
     gold = [line.split("\t") for line in (EXAMPLES / f"gold.en-{lang}.tsv").read_text().splitlines()]
     translated = [{int(pair[side]) for pair in gold} for side in (0, 1)]
     others = [[line for number, line in enumerate(sides[side], 1) if number not in translated[side]] for side in (0, 1)]
-    mine(*sides, target_lang=lang)
+    found = mine(*sides, target_lang=lang)
     assert "few or no translations" not in caplog.text
-    mine(*others, target_lang=lang)
+    assert found.figures["estimated_precision"] > 0.9
+    found = mine(*others, target_lang=lang)
     assert "few or no translations" in caplog.text
+    assert "estimated_precision" not in found.figures
+    assert "expected precision unknown: few or no translations" in repr(found)
