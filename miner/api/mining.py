@@ -144,6 +144,8 @@ def mine(
             options |= {"candidates": from_candidates, "output": folder, "encoder": name}
             selection = settings_from(FromCandidatesConfig, options)
             return Bitext.read(pipeline.run_from_candidates(selection), (ON_DISK, ON_DISK))
+        if options.get("paraphrases") and target is None:
+            target = source
         if source is None or target is None:
             raise ConfigError("give a source and a target, or from_candidates")
         options |= {"source": "", "target": "", "output": folder, "encoder": name}
@@ -151,7 +153,10 @@ def mine(
         if isinstance(chosen, Sequence) and (is_vectors(source) or is_vectors(target)):  # whose filters are off by default
             options[FILTERS] = [NO_FILTERS, *([chosen] if isinstance(chosen, str) else chosen)]
         config = settings_from(MineConfig, options)  # before anything is written
-        sides = SideWriter(folder, config).write_sides((source, target))
+        if config.paraphrases:
+            sides = (SideWriter(folder, config).write(source, "source", "source"),) * 2
+        else:
+            sides = SideWriter(folder, config).write_sides((source, target))
         check_vectors(config, sides)
         paths = {role: side.path for role, side in zip(SIDES, sides, strict=True)}
         columns = {f"{role}_column": side.column for role, side in zip(SIDES, sides, strict=True) if side.column}

@@ -104,6 +104,8 @@ class SideColumns(TextSettings, SideLanguages):
         source = values.get("source") if isinstance(values, Mapping) else None
         if not isinstance(source, str) or not source or values.get("target") is not None:
             return values
+        if values.get("paraphrases"):
+            return {**values, "target": source, "target_lang": values.get("source_lang", "und")}
         languages = [values.get(f"{side}_lang", "und") for side in ("source", "target")]
         stems = [f"{source}.{lang}" for lang in languages]
         if not os.path.exists(source) and all(map(os.path.isfile, stems)):  # noqa: PTH110  # strings, as in the settings
@@ -426,6 +428,18 @@ class MineConfig(
     source: str = Field(description="Text, or an embeddings or index directory.")
     target: str = Field("", description="The same for the other side; by default, both are columns of the source.")
     output: Directory = Field(description=RESUMED_OUTPUT)
+    paraphrases: bool = Field(
+        False, description="Mine SOURCE alone: pairs of its different sentences, each once. --filter copies=SHARE leaves out near copies."
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _check_paraphrases(self) -> Self:
+        """Refuse a second side, and what needs one, of paraphrases."""
+        if self.paraphrases and self.target not in ("", self.source):
+            raise PydanticCustomError("sides", "--paraphrases takes one corpus; leave TARGET out")
+        if self.paraphrases and self.planted is not None:
+            raise PydanticCustomError("sides", "--planted needs two corpora; remove it, or --paraphrases")
+        return self
 
 
 class FromCandidatesConfig(EncoderSettings, TopSettings, DecideSettings):

@@ -60,6 +60,7 @@ class SearchResult:
     k: int  # neighbours of the means
     engine: Mapping[str, Any]  # of the search, with the reason for it
     rescoring: Rescoring | None  # how the candidates are rescored
+    is_one_corpus: bool = False  # source and target are the same: a candidate is a pair of different sentences, the smaller id first
 
     @property
     def num_neighbours(self) -> int:
@@ -69,6 +70,8 @@ class SearchResult:
     def stage(self, inputs: Mapping[str, str]) -> Stage:
         """Return the stage of the candidates."""
         config = {} if self.rescoring is None else {"k": self.k, **self.rescoring.figures()}
+        if self.is_one_corpus:
+            config["paraphrases"] = True
         return Stage(self.folder, CANDIDATES, config, inputs)
 
     def candidate_uris(self) -> list[str]:
@@ -106,7 +109,8 @@ def run(
     manifests = {direction: stages.read_manifest(storage.join(neighbours, direction)) for direction in (FORWARD, BACKWARD)}
     inputs = {f"{direction}/{shard.name}": shard.checksum for direction, manifest in manifests.items() for shard in manifest.shards}
     stage = search_result.stage(inputs)
-    shards = _NeighbourShards(neighbours, search_result.k, manifests[FORWARD].shards, manifests[BACKWARD].shards)
+    shard_lists = manifests[FORWARD].shards, manifests[BACKWARD].shards
+    shards = _NeighbourShards(neighbours, search_result.k, *shard_lists, search_result.is_one_corpus)
     shard_keys = {stages.shard_name(index, len(shards.sources)): stage.key() for index in range(len(shards.sources))}
     num_edges = sum(manifest.rows * manifest.config.get("k", 1) for manifest in manifests.values())
     steps = ShuffleSteps("joining", f"{stage.folder}.steps", stage.key(), num_edges, limits.in_process_rows)
@@ -136,6 +140,11 @@ class _NeighbourShards:
     k: int  # neighbours of the means
     sources: Sequence[Shard]
     targets: Sequence[Shard]
+    is_one_corpus: bool
+
+    def others(self, ids: Ids, neighbours: Neighbours) -> tuple[Ids, Neighbours]:
+        """Return the ids (n,) and neighbours of sentences without the sentences themselves, which are neighbours in one corpus."""
+        return ids, neighbours.without_self(ids) if self.is_one_corpus else neighbours
 
     def by_id(self, direction: str, queries: Corpus) -> TextsById:
         """Return the neighbours of a direction by id: a shard has the ids of the shard of this name in the corpus."""
@@ -148,7 +157,7 @@ class _NeighbourShards:
 
 def _write_forward_edges(index: int, uri: str, shards: _NeighbourShards) -> tuple[int, Mapping[str, int]]:
     """Send the neighbours of one shard of sources to the ranges of targets."""
-    edges = scoring.forward_edges(*read_neighbours(storage.join(shards.folder, FORWARD), shards.sources[index].name))
+    edges = scoring.forward_edges(*shards.others(*read_neighbours(storage.join(shards.folder, FORWARD), shards.sources[index].name)))
     shuffle.scatter_by_id(uri, _to_arrow(edges), "target_ids", len(shards.targets))
     return len(edges.source_ids), {}
 
@@ -159,7 +168,7 @@ def _merge_target_range(
     """Merge the edges of one range of targets, add the targets' means, and send them to the ranges of sources."""
     table = forward.gather(index)
     forward_edges = Edges(*(table[column.name].to_numpy() for column in fields(Edges)))
-    neighbours = [from_arrow(part) for part in backward.read(index, len(shards.targets))]
+    neighbours = [shards.others(*from_arrow(part)) for part in backward.read(index, len(shards.targets))]
     backward_edges = scoring.concat([scoring.NO_EDGES, *(scoring.backward_edges(*part) for part in neighbours)])
     edges = scoring.merge_edges(forward_edges, backward_edges)
     means = shards.means(neighbours).of(edges.target_ids)
@@ -186,9 +195,12 @@ class _JoinSourceRange(ShardTask):
         order = np.argsort(edges["source_ids"].to_numpy(), kind="stable")
         columns = {column: edges[column].to_numpy()[order] for column in edges.column_names}
         late = rescore.late_scores(columns, self.shards.k)
-        neighbours = [from_arrow(table) for table in self.forward.read(index, len(self.shards.sources))]
+        tables = self.forward.read(index, len(self.shards.sources))
+        neighbours = [self.shards.others(*from_arrow(table)) for table in tables]
         means = self.shards.means(neighbours).of(columns["source_ids"])
         candidates = scoring.Candidates(source_means=means, late=late, **columns)
+        if self.shards.is_one_corpus:  # after the means, which take all neighbours
+            candidates = candidates.take(candidates.source_ids < candidates.target_ids)
         table_files.write_table(storage.join(self.folder, name), writers.candidates_to_arrow(candidates))
         return len(candidates), {}
 

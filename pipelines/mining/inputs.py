@@ -1,5 +1,6 @@
 """The two sides of `miner mine`: text, an embeddings directory, or an index directory, opened as corpora."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -14,6 +15,8 @@ from miner.text import readers
 from pipelines.beam.runner import Pipeline, together
 from pipelines.corpus import embed, ingest
 from pipelines.search import build_index
+
+logger = logging.getLogger(__name__)
 
 Side = Literal["source", "target"]
 
@@ -32,11 +35,13 @@ def open_sides(config: MineConfig, options: Sequence[str] = ()) -> Pipeline[Corp
 
     Both are checked before anything is written. DataError if a side has no sentence, or the encoders differ.
     """
-    if config.source == config.target == readers.STDIN:
+    if config.source == config.target == readers.STDIN and not config.paraphrases:
         raise ConfigError("source and target are both standard input; give one of them as a file")
     for code in (config.source_lang, config.target_lang):
         languages.canonical(code)  # ConfigError
-    paths: dict[Side, str] = {"source": config.source, "target": config.target}
+    paths: dict[Side, str] = {"source": config.source}
+    if not config.paraphrases:
+        paths["target"] = config.target
     corpora = {side: open_folder(path) for side, path in paths.items() if is_folder(path)}
     for side, corpus in corpora.items():
         _check_lang(corpus, _lang(config, side), side)
@@ -60,8 +65,11 @@ def open_sides(config: MineConfig, options: Sequence[str] = ()) -> Pipeline[Corp
     parts = [embedded[side].seconds for side in order]
     combine = sum if at_once == 1 else max  # sides that share jobs both count the seconds of these
     seconds = {stage: combine(part[stage] for part in parts) for stage in (parts[0] if parts else ())}
-    check_pair(corpora["source"], corpora["target"])
-    return CorpusPair(corpora["source"], corpora["target"], seconds)
+    source, target = corpora["source"], corpora.get("target", corpora["source"])
+    check_pair(source, target)
+    if source.key == target.key and not config.paraphrases:
+        logger.warning("source and target have the same sentences, each of which is paired with itself; give --paraphrases for others")
+    return CorpusPair(source, target, seconds)
 
 
 def _check_lang(corpus: Corpus, code: str, side: Side) -> None:

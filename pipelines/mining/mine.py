@@ -162,8 +162,8 @@ def _search(
     folder = storage.join(config.output, stages.CANDIDATES)
     encoder, neighbours = config.part(EncoderSettings), storage.join(config.output, stages.NEIGHBOURS)
     rescoring = rescore_choice.choose(config, config.k, encoder, (sides.source, sides.target), (storage.join(neighbours, FORWARD), folder))
-    search_result = SearchResult(sides.source, sides.target, folder, config.k, {}, rescoring)
-    request = SearchRequest(sides.source, sides.target, search_result.num_neighbours, config.device)
+    search_result = SearchResult(sides.source, sides.target, folder, config.k, {}, rescoring, config.paraphrases)
+    request = SearchRequest(sides.source, sides.target, search_result.num_neighbours + config.paraphrases, config.device)
     paths = config.source, config.target
     engine = yield from engine_module.find_neighbours(request, paths, config, config.output, options, engine_reason)
     search_result = replace(search_result, engine=engine)
