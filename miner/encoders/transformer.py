@@ -308,6 +308,10 @@ class TransformerEncoder:
         config = self._model.config
         return float(2 * self._num_weights * tokens + 4 * config.num_hidden_layers * config.hidden_size * tokens**2)
 
+    def weight_bytes(self) -> int:
+        """Return the bytes of the weights in memory."""
+        return sum(int(weights.nbytes) for weights in self._model.parameters())
+
     def _tokenize(self, texts: Sequence[str]) -> TokenizedTexts:
         """Return the tokens of texts, cut at the limit."""
         prompted = [self.recipe.prompt + text for text in texts] if self.recipe.prompt else list(texts)

@@ -41,6 +41,7 @@ SMALL_RUN_DIVISOR = 4  # the small run has this many times fewer sentences: the 
 DEFAULT_START_SECONDS = 0.5  # start of a stage, where nothing is embedded
 GPU_BLOCK_ROWS = 300_000  # a GPU searches whole shards: that many sentences are in 32 MB of text
 SEED = 3
+TRANSFORMER_BYTES = 0.4e9  # of the library of transformers, and a batch
 TOKENIZED_TEXTS = 4096  # of a corpus, whose tokens are counted
 TOKEN_ROW_BYTES = 12  # of the stored tokens of a sentence: its id, and their length
 UNFILTERED = {"sentence_filters": SentenceFilters.none(), "collapse": False}
@@ -69,6 +70,7 @@ class Calibration:
     encoding: EncodingCost
     compression: float  # bytes on disk per byte of text
     seconds: float  # time that the measurement took
+    encoder_bytes: float = 0.0  # bytes of a transformer in memory, with its library and a batch
 
 
 def calibrate(texts: Sequence[str], lang: str, config: RunConfig, probe: ProbeSettings = DEFAULT_PROBE) -> Calibration:
@@ -101,7 +103,13 @@ def calibrate(texts: Sequence[str], lang: str, config: RunConfig, probe: ProbeSe
         replace(search.encoding, flops_per_sentence=flops),
         compression=table_bytes / text_bytes,
         seconds=time.perf_counter() - start,
+        encoder_bytes=_transformer_bytes(encoder),
     )
+
+
+def _transformer_bytes(encoder: Encoder) -> float:
+    """Return the bytes of a transformer in memory; 0 for another encoder."""
+    return TRANSFORMER_BYTES + encoder.weight_bytes() if isinstance(encoder, TransformerEncoder) else 0.0
 
 
 def measure_kept_share(texts: Sequence[str], lang: str, config: RunConfig) -> float:

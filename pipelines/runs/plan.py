@@ -240,14 +240,17 @@ def _calibrate(samples: Mapping[str, CorpusSample], config: RunConfig, probe: Pr
 def _plan_corpus(config: RunConfig, name: str, sample: CorpusSample, calibration: Calibration) -> CorpusSize:
     dim, row_bytes = calibration.encoding.dim, calibration.compression * sample.text_bytes
     token_bytes = measure_speed.measure_token_bytes(sample.texts, sample.lang, config)
+    encoder_bytes = calibration.encoder_bytes if sample.files else 0.0
     sentences = config.plan.sentences.get(name)
     if sentences is not None:
         shards = config.shards or min(MAX_RANGES, math.ceil(sentences * sample.text_bytes / RANGE_BYTES))
         files = shards if sample.files else 0
-        return CorpusSize(sentences, sample.text_bytes, row_bytes, shards, dim, "as you said", sentences, files, token_bytes)
+        return CorpusSize(sentences, sample.text_bytes, row_bytes, shards, dim, "as you said", sentences, files, token_bytes, encoder_bytes)
     kept_share = measure_speed.measure_kept_share(sample.texts, sample.lang, config) if sample.files else 1.0
     sentences = max(1, round(sample.lines * sample.sentence_share * kept_share))
-    return CorpusSize(sentences, sample.text_bytes, row_bytes, sample.shards, dim, sample.reason, sample.lines, sample.files, token_bytes)
+    return CorpusSize(
+        sentences, sample.text_bytes, row_bytes, sample.shards, dim, sample.reason, sample.lines, sample.files, token_bytes, encoder_bytes
+    )
 
 
 def _engine_request(config: RunConfig, machine: Hardware | None) -> EngineRequest:

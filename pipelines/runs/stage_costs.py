@@ -27,14 +27,17 @@ DISTINCT_SHARE = 0.8  # share of the candidates of both directions that differ
 # Memory and disk.
 PROCESS_BYTES = 0.45e9  # Python, torch, Beam and the built-in encoder, without data
 ALLOCATOR_BYTES = 0.25e9  # freed memory that Arrow and the allocator keep
-SEARCH_BYTES = 0.5e9  # vectors, candidates and scores in use
+SEARCH_BYTES = 0.5e9  # vectors, candidates and scores in use by FAISS
+TILE_BYTES_PER_DIM = 5  # of a vector that is searched exactly: as float16, and its tiles
+CANDIDATE_BYTES_PER_NEIGHBOUR = 150  # of such a vector, for each of its k neighbours: its candidates while they are collected and scored
+SEARCHED_BYTES = 0.35e9  # freed memory that the allocator keeps after a search
 RANGE_COPIES = 3  # bytes per byte of a text range while it is sorted and written
 SCATTERED_ROW_BYTES = 28  # bytes of a line before sorting, besides its text
 TRAINING_BYTES_PER_COMPONENT = 12  # bytes per dimension of a training vector: as float16, as float32, and in k-means
 CANDIDATE_FILE_BYTES = 24  # bytes of a candidate in its table, compressed
 CANDIDATE_MATCHING_BYTES = 120  # bytes of a candidate that is matched
 CANDIDATE_SHUFFLE_BYTES = 25  # bytes of a candidate on its way to the range of its other side
-RESCORED_CANDIDATE_BYTES = 120  # bytes of a candidate that is rescored
+RESCORED_CANDIDATE_BYTES = 400  # bytes of a candidate that is joined and rescored
 RESCORED_TEXT_COPIES = 4  # bytes per byte of a text that is rescored: as a string, in Arrow, and its tokens
 PAIR_COPIES = 3  # bytes per byte of the pairs that are joined or sorted
 PAIR_ROW_BYTES = 80  # bytes of a pair, besides its texts
@@ -53,6 +56,7 @@ class CorpusSize:
     lines: float = 0.0  # lines to read
     files: int = 0  # files to read; the number of shards where the size comes from plan.sentences; 0 where the corpus is embedded
     token_bytes: float = 0.0  # mean bytes of the stored tokens of a sentence
+    encoder_bytes: float = 0.0  # bytes of a transformer in memory
 
     @property
     def shard_sentences(self) -> float:
@@ -213,7 +217,8 @@ def embedding_need(corpus: CorpusSize) -> ResourceNeed:
     """Sentences -> embeddings and stored tokens. Two row groups are in memory, one of which is being written."""
     rows = 2 * min(DEFAULT_SIZES.row_group_rows, corpus.shard_sentences)
     data = rows * (corpus.text_bytes + (4 + 2) * corpus.dim + 2 * corpus.token_bytes)
-    return ResourceNeed(_process(data), corpus.sentences * (cost_model.ID_BYTES + 2 * corpus.dim + corpus.token_bytes))
+    memory = _process(data + corpus.encoder_bytes)
+    return ResourceNeed(memory, corpus.sentences * (cost_model.ID_BYTES + 2 * corpus.dim + corpus.token_bytes))
 
 
 def indexing_need(corpus: CorpusSize, factory: str) -> ResourceNeed:
@@ -231,7 +236,7 @@ def index_copy_bytes(corpus: CorpusSize, factory: str) -> float:
 def exact_search_need(source: CorpusSize, target: CorpusSize, k: int) -> ResourceNeed:
     """Exact search: each pair of groups of shards writes the neighbours of both, which are merged with those of the passes before.
 
-    A process has the neighbours of a group and the resident vectors of its sources, with their tiles in 8 bits.
+    A process has the neighbours of a group, and the resident vectors of its sources and a block of its targets, with tiles and candidates.
     """
     row_bytes = _neighbour_row_bytes(k)
     disk, shard_rows = (source.sentences + target.sentences) * row_bytes, source.shard_sentences + target.shard_sentences
@@ -243,7 +248,9 @@ def exact_search_need(source: CorpusSize, target: CorpusSize, k: int) -> Resourc
     resident = min(blocks.MAX_RESIDENT_BYTES, group * source.shard_sentences * 2 * source.dim)
     shards, sentences = (source.shards, target.shards), (source.sentences, target.sentences)
     read = cost_model.exact_read_bytes(shards, sentences, source.dim, group, blocks.MAX_RESIDENT_BYTES)
-    memory = _process(SEARCH_BYTES + 1.5 * resident + 3 * group * shard_rows * row_bytes)
+    rows = (resident + min(blocks.CPU_BLOCK_BYTES, group * target.shard_sentences * 2 * target.dim)) / (2 * source.dim)
+    searching = rows * (TILE_BYTES_PER_DIM * source.dim + CANDIDATE_BYTES_PER_NEIGHBOUR * k)
+    memory = _process(source.encoder_bytes + searching + 3 * group * shard_rows * row_bytes)
     return ResourceNeed(memory, disk, partial + previous, read)
 
 
@@ -265,8 +272,13 @@ def rescoring_need(source: CorpusSize, target: CorpusSize, k: int) -> ResourceNe
     """
     text_bytes = sum(side.token_bytes or side.text_bytes for side in (source, target))
     sources = min(source.sentences, 2 * k * target.shard_sentences)
-    candidates = 2 * k * target.shard_sentences
-    data = RESCORED_TEXT_COPIES * (target.shard_sentences + sources) * text_bytes / 2 + candidates * RESCORED_CANDIDATE_BYTES
+    candidates = k * (source.sentences / target.shards + target.shard_sentences)
+    data = (
+        SEARCHED_BYTES
+        + source.encoder_bytes
+        + RESCORED_TEXT_COPIES * (target.shard_sentences + sources) * text_bytes / 2
+        + candidates * RESCORED_CANDIDATE_BYTES
+    )
     sent_bytes = source.token_bytes or source.text_bytes
     return ResourceNeed(_process(data), 0.0, source.sentences * sent_bytes * min(target.shards, 2 * k))
 
@@ -282,7 +294,8 @@ def mining_need(source: CorpusSize, target: CorpusSize, k: int) -> ResourceNeed:
     matching = min(candidates, DEFAULT_LIMITS.matched_rows) * CANDIDATE_MATCHING_BYTES
     sorting = PAIR_COPIES * min(pairs, DEFAULT_LIMITS.margin_range_rows) * pair_bytes
     disk = candidates * CANDIDATE_FILE_BYTES + pairs * pair_bytes
-    return ResourceNeed(_process(max(joining, matching, sorting)), disk, max(2 * candidates * CANDIDATE_SHUFFLE_BYTES, pairs * pair_bytes))
+    memory = _process(source.encoder_bytes + max(joining, matching, sorting))
+    return ResourceNeed(memory, disk, max(2 * candidates * CANDIDATE_SHUFFLE_BYTES, pairs * pair_bytes))
 
 
 def _neighbour_row_bytes(k: int) -> int:
