@@ -33,7 +33,10 @@ def claim_file(output: str, inputs: Iterable[str], is_ours: Callable[[str], bool
 
 def is_same_file(uri: str, other: str) -> bool:
     """Whether two names are of one file, through symbolic and hard links; the other may be a pattern, such as `news/*.gz`."""
-    path, other_path = storage.real_path(uri), storage.real_path(other)
+    try:
+        path, other_path = storage.real_path(uri), storage.real_path(other)
+    except StorageError:  # no address, but another value of a command that contains `://`
+        return False
     if path is None or other_path is None:
         return uri == other or fnmatch.fnmatch(uri, other)
     root = Path(other_path.anchor)

@@ -17,7 +17,7 @@ from miner.units import counted
 MAX_LISTED_COLUMNS, MAX_NAME_CHARS = 20, 100  # in an error message
 MAX_WHOLE_FLOAT = 1e15  # larger ones are written with an exponent
 BATCH_RECORDS = 4096
-CHUNK_CHARS = 1 << 16  # of JSON, read at a time
+CHUNK_CHARS = 1 << 16  # of JSON, and bytes of records, read at a time: what is read ahead counts in the sample of a plan
 MAX_TRIED_CHARS = 1 << 21  # of JSON, tried as one record
 MAX_RECORD_BYTES, BATCH_BYTES = 1 << 24, 1 << 24  # read for one record, and for a batch of them
 MAX_POSITION_DIGITS = 9
@@ -181,7 +181,7 @@ def refuse_utf16(handle: BinaryIO, name: str, block_bytes: int = streams.BLOCK_B
     head = handle.read(min(SNIFFED_BYTES, block_bytes))
     if _is_utf16(head):
         raise DataError(f"{name}: UTF-16 text; convert it, as in `iconv -f UTF-16LE -t UTF-8`")
-    return cast(BinaryIO, io.BufferedReader(_Rejoined(head, handle), streams.BLOCK_BYTES))
+    return cast(BinaryIO, io.BufferedReader(_Rejoined(head, handle), CHUNK_CHARS))
 
 
 def _is_utf16(head: bytes) -> bool:
@@ -263,7 +263,7 @@ def read_records(parse: Callable[[BinaryIO, str], Iterator[Record]], handle: Bin
     source, first, num_bytes = _RecordSource(handle), 1, 0
     batch: list[Record] = []
     try:
-        for record in parse(cast(BinaryIO, io.BufferedReader(source, streams.BLOCK_BYTES)), name):
+        for record in parse(cast(BinaryIO, io.BufferedReader(source, CHUNK_CHARS)), name):
             batch.append(record)
             if source.pending_bytes:
                 num_bytes, source.pending_bytes = num_bytes + source.pending_bytes, 0

@@ -117,10 +117,10 @@ def test_figures_do_not_overwrite_an_input(tmp_path: Path, toy_encoder: Path) ->
     path.write_text(TEXT, encoding="utf-8")
     for given in (path, tmp_path / "*.txt"):
         message = error_of("embed", given, "--lang", "en", "--encoder", toy_encoder, "--output", tmp_path / "out", "--json", path)
-        assert "this file exists, and holds no figures" in message
+        assert "both input and output" in message
     config = tmp_path / "run.json"
     config.write_text("{}", encoding="utf-8")
-    assert "this file is an input" in error_of("run", config, "--json", config)
+    assert "both input and output" in error_of("run", config, "--json", config)
     assert path.read_text(encoding="utf-8") == TEXT
     assert not (tmp_path / "out").exists()
 

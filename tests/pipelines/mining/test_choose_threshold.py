@@ -276,7 +276,7 @@ def test_embed_and_score_warn_of_languages_too(
     warnings = miner("score", *texts, *languages, *options).stderr
     assert warnings.count("was not trained on quc_Latn;") == 1
     assert warnings.count("--filter languages: cannot rate text in quc_Latn,") == 1
-    sides = (["one two"], ["un deux"])
+    sides = (["one two", "three"], ["un deux", "trois"])
     package.score(*sides, str(encoder), target_lang="quc", filters=["languages"])
     assert "was not trained on quc_Latn;" in caplog.text
     assert "--filter languages: cannot rate text in quc_Latn," in caplog.text

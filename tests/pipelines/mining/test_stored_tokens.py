@@ -206,7 +206,7 @@ def test_python_and_scores_use_stored_tokens(
     sides = mined / "source", mined / "target"
     output_of("mine", *sides, "--retrieval", "all", "--threshold", 0, "--output", tmp_path / "all")
     output_of("score", *texts, *options(model), "--output", tmp_path / "scores.tsv")
-    margins = {tuple(line.split("\t")[1:]): float(line.split("\t")[0]) for line in (tmp_path / "scores.tsv").read_text().splitlines()}
+    margins = {tuple(line.split("\t")[1:3]): float(line.split("\t")[0]) for line in (tmp_path / "scores.tsv").read_text().splitlines()}
     bitext = pq.read_table(tmp_path / "all/bitext.parquet")
     expected = {(row["source_text"], row["target_text"]): row["margin"] for row in bitext.to_pylist()}
     common = margins.keys() & expected.keys()
