@@ -81,4 +81,7 @@ def bcp47(code: str) -> str:
 
     Raises ConfigError for a code that is not registered.
     """
-    return Language.get(canonical(code)).simplify_script().to_tag()
+    full = canonical(code)
+    name, _, script = full.partition("_")
+    is_usual = script == "Latn" and canonical(name) == full  # langcodes writes it for languages of which it does not know the usual script
+    return Language.get(name if is_usual else full).simplify_script().to_tag()

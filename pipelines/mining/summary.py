@@ -21,7 +21,7 @@ def summarise(result: MineResult) -> str:
     lines = [_side_line(result, side) for side in ("source", "target")]
     lines.append(headline(bitext))
     if bitext.quantiles:
-        lines.append(f"few pairs; {describe_best_margins(bitext)}")
+        lines.append(f"few pairs; {describe_best_margins(bitext)}; a --threshold below these keeps more")
     if bitext.delta is not None:
         changes = ", ".join(f"{count:,} {change}" for change, count in bitext.delta.counts.items())
         lines.append(f"since the previous run: {changes} ({bitext.delta.file})")

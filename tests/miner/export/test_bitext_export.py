@@ -279,7 +279,17 @@ def test_a_parquet_file_without_manifest_needs_languages(mined: Path, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("code", "tag"), [("deu_Latn", "de"), ("zho_Hans", "zh-Hans"), ("zho_Hant", "zh-Hant"), ("arb", "ar"), ("und", "und")]
+    ("code", "tag"),
+    [
+        ("deu_Latn", "de"),
+        ("zho_Hans", "zh-Hans"),
+        ("nus_Latn", "nus"),
+        ("fuv", "fuv"),
+        ("ace_Arab", "ace-Arab"),
+        ("zho_Hant", "zh-Hant"),
+        ("arb", "ar"),
+        ("und", "und"),
+    ],
 )
 def test_languages_are_bcp47_tags(code: str, tag: str) -> None:
     assert bcp47(code) == tag
