@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from miner.io import storage
 from miner.io.corpus import open_corpus
 from miner.text import readers
 from miner.text.normalise import sentence_id, sentence_ids
+from miner.units import list_counts
 from pipelines.corpus import embed as pipeline
 
 
@@ -35,12 +36,14 @@ class Embeddings(TableResult):
     vectors: Vectors  # (n, dim) float16 of length 1, as they are stored on disk
     lang: str
     fingerprint: str  # of the encoder
+    dropped: Mapping[str, int] = field(default_factory=dict)  # texts with a vector of zeros, by reason: `empty`, `too_long`
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def __repr__(self) -> str:
-        return f"Embeddings: {len(self):,} texts ({self.lang}) x {self.vectors.shape[1]} dimensions"
+        dropped = list_counts(self.dropped)
+        return f"Embeddings: {len(self):,} texts ({self.lang}) x {self.vectors.shape[1]} dimensions{dropped and f'; dropped: {dropped}'}"
 
     def to_arrow(self) -> pa.Table:
         """Return a table with the columns id, text and embedding."""
@@ -105,4 +108,5 @@ def embed(
             options |= {"inputs": inputs, "output": output, "text_column": TEXT, "lang": lang, "max_chars": max_chars, "rescore": NONE}
             pipeline.run(settings_from(EmbedConfig, options), warns=True)
             vectors[rows] = open_corpus(output).vectors_of(ids[rows])
-    return Embeddings(ids, cleaned.tolist(), vectors, code, identity.fingerprint)
+    dropped = {reason: block.counts[reason] for reason in ("empty", "too_long") if block.counts[reason]}
+    return Embeddings(ids, cleaned.tolist(), vectors, code, identity.fingerprint, dropped)

@@ -10,11 +10,10 @@ import pyarrow as pa
 from miner import encoders
 from miner.api.results import TableResult
 from miner.api.sides import SIDES
-from miner.api.workspace import EncoderLike, check_encoder, list_texts
+from miner.api.workspace import EncoderLike, check_encoder, check_side, list_texts
 from miner.config.commands import EncoderSettings
 from miner.config.messages import suggest
 from miner.encoders import Encoder
-from miner.encoders.base import check_texts
 from miner.errors import ConfigError
 from miner.evaluation.scores import EvaluationResult
 from miner.evaluation.task_base import TaskSettings
@@ -82,7 +81,7 @@ def _as_file(value: Any, name: str, folder: str) -> Any:
         return value
     path = f"{folder}/{name}.txt"
     texts = list_texts(value)
-    check_texts(texts)
+    check_side(texts, name)
     with storage.atomic(path) as file:
         file.writelines(f"{text}\n".encode() for text in clean_all(texts))
     return path

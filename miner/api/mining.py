@@ -19,6 +19,7 @@ from miner.api.workspace import EncoderLike, FilePath, open_workspace
 from miner.config.choices import LATE, ThresholdChoice
 from miner.config.commands import NO_FILTERS, FromCandidatesConfig, MineConfig, ScoreConfig
 from miner.config.filters import FILTERS, settings_from
+from miner.config.messages import as_keyword, respell
 from miner.errors import ConfigError
 from miner.io import stages, storage, table_files
 from miner.io.stages import Manifest
@@ -57,7 +58,8 @@ class Bitext(TableResult):
         shown = {name: _with_rows(table, sides) for name, table in files.items()}
         manifest = stages.read_manifest(result.output)
         if result.bitext.quantiles:
-            logger.warning("few pairs (%d); %s", len(files[writers.PARQUET]), summary.describe_best_margins(result.bitext))
+            margins = respell(summary.describe_best_margins(result.bitext), as_keyword)
+            logger.warning("few pairs (%d); %s", len(files[writers.PARQUET]), margins)
         return cls(shown[writers.PARQUET], shown.get(select_pairs.DROPPED), result, files, manifest)
 
     def __len__(self) -> int:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, TypeAlias
@@ -12,7 +13,7 @@ import xxhash
 from miner import encoders
 from miner.encoders import Encoder
 from miner.encoders.base import check_texts
-from miner.errors import ConfigError, DataError
+from miner.errors import ConfigError, DataError, MinerError
 from miner.io import storage, table_files
 from miner.io.defer_pandas import defer_pandas
 
@@ -21,6 +22,7 @@ EncoderLike: TypeAlias = FilePath | Encoder
 
 TEXT = "text"  # column of a file of texts
 TEXTS = "_texts"  # folder of these files
+LIST_FILE = re.compile(rf"\S*/{TEXTS}/([\w-]+)-[0-9a-f]{{32}}\.parquet")
 
 
 @contextlib.contextmanager
@@ -29,7 +31,18 @@ def open_workspace(output: FilePath | None, encoder: EncoderLike) -> Iterator[tu
     defer_pandas()
     with contextlib.ExitStack() as stack:
         name = stack.enter_context(encoders.offer(check_encoder(encoder)))
+        stack.enter_context(_naming_lists())
         yield (stack.enter_context(tempfile.TemporaryDirectory(prefix="miner-")) if output is None else os.fspath(output)), name
+
+
+@contextlib.contextmanager
+def _naming_lists() -> Iterator[None]:
+    """Replace the files of lists in the message of a MinerError by the names of their arguments."""
+    try:
+        yield
+    except MinerError as error:
+        error.args = (LIST_FILE.sub(r"\1", str(error)),)
+        raise
 
 
 def check_encoder(encoder: EncoderLike) -> str | Encoder:
@@ -60,15 +73,19 @@ def list_texts(texts: Iterable[Any]) -> Sequence[Any]:
     return texts if isinstance(texts, str | list) else list(texts)
 
 
+def check_side(texts: Sequence[str], role: str) -> None:
+    """Raise what `check_texts` raises, and DataError if all texts are empty."""
+    check_texts(texts)
+    if not any(text.strip() for text in texts):
+        raise DataError(f"{role}: no sentence; give texts that are not empty")
+
+
 def write_texts(texts: Sequence[str], folder: str, role: str) -> str:
     """Write texts as a Parquet file with the column TEXT, and return its path.
 
-    It is named by its content, so that a run on the same texts resumes an earlier one. Raises what `check_texts` raises, and DataError
-    if all texts are empty.
+    It is named by its content, so that a run on the same texts resumes an earlier one. Raises what `check_side` raises.
     """
-    check_texts(texts)
-    if not any(texts):
-        raise DataError(f"{role}: no sentence; give texts that are not empty")
+    check_side(texts, role)
     column = pa.array(texts, pa.large_string())
     digest = xxhash.xxh3_128()
     for buffer in filter(None, column.buffers()):

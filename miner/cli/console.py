@@ -26,6 +26,7 @@ STDOUT = "-"  # as the file of `--json`
 BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} {unit}s [{elapsed}{postfix}]"  # the note has rate and remaining time
 MIN_SCALED_UNITS = 1_000_000  # larger totals are shown as 1.5M
 RESUME_COMMANDS = ("loop", "train")  # they refuse a directory with their output, unless --resume is given
+INSPECTING_COMMANDS = ("status", "verify")  # the same command is the one that wrote what they inspect
 SKIPPED_STATUS = 3  # exit status of a command that finished but skipped broken files or shards
 PROGRESS_LINE_SECONDS = 10.0  # between two lines of progress where stderr is not a terminal
 INTERNAL_ERROR = "internal error"
@@ -40,6 +41,7 @@ RECORD_FIELDS = ("stage", "shard", "figures")  # attributes of a log record that
 class ConsoleOptions:
     """The options that every command has."""
 
+    command: str = ""  # as it was typed
     beam_options: tuple[str, ...] = ()
     verbose: bool = False
     debug: bool = False
@@ -185,7 +187,10 @@ def exit_if_skipped(skipped: Mapping[str, str]) -> None:
 
 
 def _print_line(ctx: click.Context, level: int, text: str, **fields: str) -> None:
-    """Print a line to stderr in the chosen log format."""
+    """Print a line to stderr in the chosen log format. Where it says to run the same command again, it names the command."""
+    command = _console_options(ctx).command
+    if command and ctx.invoked_subcommand not in INSPECTING_COMMANDS:
+        text = text.replace("run the same command", f"run `{command}`")
     if _console_options(ctx).log_format == "json":
         record = logging.LogRecord("miner", level, "", 0, text.removeprefix("error: "), None, None)
         click.echo(format_json(record, **fields), err=True)

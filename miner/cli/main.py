@@ -5,6 +5,7 @@ import gc
 import importlib
 import io
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -46,7 +47,8 @@ class Miner(click.Group):
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]
         arguments, beam_options = _split(list(sys.argv[1:] if args is None else args))
         _spare_imported_modules()
-        options = console.ConsoleOptions(beam_options=tuple(beam_options))
+        command = shlex.join(["miner", *(sys.argv[1:] if args is None else args)])
+        options = console.ConsoleOptions(command=command, beam_options=tuple(beam_options))
         console.configure_logging(options)
         unreadable = next((argument for argument in arguments if _has_surrogates(argument)), None)
         if unreadable is not None:

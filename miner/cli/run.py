@@ -88,6 +88,9 @@ def summary(result: "RunResult") -> str:
         status = "kept" if pair["reused"] else f"{sum(pair['seconds'].values()):.1f} s"
         dropped = list_counts(pair["dropped"])
         lines.append(f"{name}: {pair['pairs']:,} pairs, {status}{dropped and f'; dropped {dropped}'}")
+        if "delta" in pair and not pair["reused"]:
+            changes = ", ".join(f"{count:,} {change}" for change, count in pair["delta"].items() if change != "file")
+            lines.append(f"{name}: since the previous run: {changes} ({pair['delta']['file']})")
     total = sum(pair["pairs"] for pair in result.pairs.values())
     lines.append(f"{total:,} pairs of {len(result.pairs)} pairs of corpora in {result.output}")
     if sum(not part["reused"] for part in (*result.corpora.values(), *result.pairs.values())) > 1:

@@ -127,7 +127,8 @@ def _find_in_header(header: Sequence[str], column: str, name: str) -> int:
 def require_column(name: str, column: str | None) -> str:
     """Return the column. Raises ConfigError if the settings name none."""
     if column is None:
-        raise ConfigError(f"{name}: is a table; name the column with the text by --text-column, or by `columns` in a training config")
+        remedy = "name the column with the text by --text-column, or by `columns` in a training config"
+        raise ConfigError(f"{name}: is a table; {remedy}; that of one side by --source-column or --target-column")
     return column
 
 

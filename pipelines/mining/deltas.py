@@ -157,7 +157,8 @@ def write(before: str, output: str, deltas: Stage, limits: MiningLimits = DEFAUL
     tsv, parquet = f"{stem}.tsv.gz", f"{stem}.parquet"
     schema = _delta_schema(after)
     with table_files.parquet_writer(deltas.path(parquet), schema) as writer, writers.text_writer(deltas.path(tsv)) as text:
-        for table in sorted_changes.row_groups():
+        tables = (table.filter(pc.equal(table["change"], change)) for change in CHANGES for table in sorted_changes.row_groups())
+        for table in filter(len, tables):
             writer.write_table(writers.rebuild_dictionaries(table, schema))
             rows = zip(*(table[name].to_pylist() for name in ("change", "margin", *TEXTS)), strict=True)
             text.writelines(f"{change}\t{margin:.8f}\t{source}\t{target}\n" for change, margin, source, target in rows)

@@ -21,7 +21,7 @@ def summarise(result: MineResult) -> str:
     lines = [_side_line(result, side) for side in ("source", "target")]
     lines.append(headline(bitext))
     if bitext.quantiles:
-        lines.append(f"few pairs; {describe_best_margins(bitext)}; a --threshold below these keeps more")
+        lines.append(f"few pairs; {describe_best_margins(bitext)}")
     if bitext.delta is not None:
         changes = ", ".join(f"{count:,} {change}" for change, count in bitext.delta.counts.items())
         lines.append(f"since the previous run: {changes} ({bitext.delta.file})")
@@ -39,7 +39,8 @@ def summarise(result: MineResult) -> str:
 
 def describe_best_margins(bitext: WrittenBitext) -> str:
     """Return the quantiles by which a lower threshold can be chosen."""
-    return f"best margins of the source sentences: {describe_quantiles(bitext.quantiles)}"
+    margins = describe_quantiles(bitext.quantiles)
+    return f"best margins of the source sentences: {margins}; a --threshold below these keeps more"
 
 
 def describe_briefly(bitext: WrittenBitext) -> str:

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -164,7 +165,7 @@ def test_a_full_disk_is_one_line_and_leaves_no_partial_file(tmp_path: Path, toy_
         pytest.skip("mounting is not allowed")
     assert done.returncode == 1, done.stderr
     assert done.stderr.startswith("miner: error: ")
-    assert "No space left on device; free some space or choose another path, then run the same command again" in done.stderr
+    assert "No space left on device; free some space or choose another path, then run `miner embed " in done.stderr
     assert done.stderr.count("\n") == 1
     assert ".tmp" not in done.stdout
 
@@ -229,7 +230,7 @@ def test_ctrl_c_stops_with_one_line(tmp_path: Path, toy_encoder: Path) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=180)
     assert (process.returncode, out) == (130, "")
-    assert err == "miner: stopped; run the same command again to resume\n"
+    assert err == f"miner: stopped; run `miner {shlex.join(map(str, command[len(MINER) :]))}` again to resume\n"
     assert not [path for path in (tmp_path / "out").rglob("*") if path.suffix == ".tmp"]
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -130,7 +131,7 @@ def test_a_stopped_run_says_so_leaves_no_workers_and_resumes(
     _, stderr = process.communicate(timeout=60)
     assert time.monotonic() - start < 20
     assert process.returncode == status, stderr
-    assert stderr.splitlines()[-1] == "miner: stopped; run the same command again to resume"
+    assert stderr.splitlines()[-1] == f"miner: stopped; run `miner {shlex.join(arguments[3:])}` again to resume"
     assert "Traceback" not in stderr
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)

@@ -368,3 +368,23 @@ def test_evaluate_takes_lists_and_iterables(toy_encoder: Path) -> None:
 def test_help_names_types_as_they_are_written() -> None:
     assert str(inspect.signature(miner.mine).parameters["source"].annotation) == "Side | None"
     assert len(pydoc.render_doc(miner.mine).splitlines()) < 40
+
+
+@pytest.mark.parametrize("texts", [[], [""], [" ", "\t"]])
+def test_empty_input_is_the_same_error_everywhere(texts: list[str]) -> None:
+    sides = {"source": texts, "target": texts}
+    calls = (lambda: miner.mine(**sides), lambda: miner.score(**sides), lambda: miner.evaluate("retrieval", **sides))
+    for function in calls:
+        with pytest.raises(miner.errors.DataError, match=r"^source: no sentence; give texts that are not empty$"):
+            function()
+
+
+def test_lists_without_letters_are_named_by_their_argument() -> None:
+    with pytest.raises(miner.errors.DataError, match=r"^target: the filters drop every sentence"):
+        miner.mine(["one"], ["1", "2"])
+
+
+def test_embed_counts_the_texts_that_it_drops() -> None:
+    embeddings = miner.embed(["one two", "x" * 20, "", "three"], max_chars=10)
+    assert embeddings.dropped == {"empty": 1, "too_long": 1}
+    assert "dropped: 1 empty, 1 too long" in repr(embeddings)

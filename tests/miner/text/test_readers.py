@@ -171,7 +171,7 @@ def test_corrupt_parquet_is_an_error(tmp_path: Path) -> None:
     [
         ("a.tsv", None, "a.tsv: is a table; name the column with the text by --text-column"),
         ("a.jsonl", None, "a.jsonl: is a table; name the column"),
-        ("a.parquet", None, "a.parquet: is a table; name the column"),
+        ("a.parquet", None, "; that of one side by --source-column or --target-column"),
         ("a.tsv", "texts", "a.tsv:1: no column 'texts' in the header (id, text)"),
         ("a.tsv", "0", "column 0: columns count from 1"),
         ("a.parquet", "texts", "a.parquet: no column 'texts' (id, text)"),

@@ -1,5 +1,6 @@
 """`miner run`: each corpus is embedded once, outputs equal those of separate commands, and pairs share jobs."""
 
+import gzip
 import itertools
 import json
 import shutil
@@ -280,3 +281,20 @@ def test_auto_needs_probabilities(texts: Path, toy_encoder: Path, tmp_path: Path
         assert reason in message
     assert "threshold: expected a number or 'auto', not 'best'" in error_of("run", config, "--set", "threshold=best")
     assert not (tmp_path / "out").exists()
+
+
+def test_the_summary_names_the_deltas_of_a_rerun(texts: Path, tmp_path: Path) -> None:
+    english = (texts / "en.txt").read_text(encoding="utf-8").splitlines(keepends=True)
+    for name, lines in (("old", english[:100]), ("new", english[100:])):
+        (tmp_path / f"{name}.txt").write_text("".join(lines), encoding="utf-8")
+    settings = {"output": str(tmp_path / "out"), "threshold": 0.5}
+    corpora = {"en": [str(tmp_path / "old.txt")], "de": [str(texts / "de.txt")]}
+    assert "since the previous run" not in output_of("run", write_config(tmp_path, corpora=corpora, **settings))
+    corpora["en"].append(str(tmp_path / "new.txt"))
+    printed = output_of("run", write_config(tmp_path, corpora=corpora, **settings))
+    file = tmp_path / "out/pairs/en-de/deltas/00001.tsv.gz"
+    changes = [line.partition("\t")[0] for line in gzip.decompress(file.read_bytes()).decode().splitlines()]
+    assert changes == sorted(changes, key=("added", "removed", "changed").index)
+    counts = [changes.count(change) for change in ("added", "removed", "changed")]
+    assert counts[0] and counts[2]
+    assert f"en-de: since the previous run: {counts[0]} added, {counts[1]} removed, {counts[2]} changed ({file})" in printed
