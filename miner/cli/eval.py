@@ -12,6 +12,7 @@ from miner.config.base import load_yaml
 from miner.config.commands import EncoderSettings
 from miner.errors import ConfigError
 from miner.evaluation.tasks import TASKS, find_task
+from miner.io.defer_pandas import defer_pandas
 
 if TYPE_CHECKING:
     from miner.evaluation.scores import EvaluationResult
@@ -39,6 +40,7 @@ class EvaluationGroup(click.Group):
         )
         @output_options
         def evaluate(task: "TaskSettings", encoder_settings: EncoderSettings, json_file: str | None, no_report: bool) -> None:
+            defer_pandas()
             from miner.encoders import load_encoder
 
             result = task.evaluate(load_encoder(encoder_settings.encoder, encoder_settings))
@@ -73,6 +75,7 @@ def bitext(folder: str, gold: tuple[str, ...], json_file: str | None, no_report:
     Example:
       miner eval bitext mined --gold gold.tsv --json bitext.json
     """
+    defer_pandas()
     from miner.evaluation.bitext import evaluate
 
     known_pairs = gold_module.read(folder, gold)
@@ -95,6 +98,7 @@ def suite(
     Example:
       miner eval suite --config configs/eval.yaml --data data --against sentence-transformers/LaBSE
     """
+    defer_pandas()
     from functools import partial
 
     from miner.encoders import load_encoder

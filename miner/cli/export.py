@@ -4,6 +4,7 @@ import click
 
 from miner.cli import console, options
 from miner.export.settings import ExportConfig
+from miner.io.defer_pandas import defer_pandas
 
 
 @click.command(cls=options.SettingsCommand, models={"config": ExportConfig})
@@ -20,6 +21,7 @@ def command(config: ExportConfig, json_file: str | None) -> None:
       miner export mined/en-de --output dataset/en-de --threshold 1.25 --dev 1000 --test 1000
       miner export mined/en-de --output moses/en-de --format moses --top 100000
     """
+    defer_pandas()
     from miner.export import export
 
     result = export.run(config)
