@@ -32,7 +32,7 @@ class Evaluation(TableResult):
     @property
     def figures(self) -> dict[str, Any]:
         """All measurements, as `--json` writes them."""
-        return {"task": self.task.task_name(), **self.result.figures}
+        return {**self.task.figures(), **self.result.figures}
 
     @property
     def scores(self) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 import inspect
 import posixpath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -44,7 +44,7 @@ class EvaluationGroup(click.Group):
             from miner.encoders import load_encoder
 
             result = task.evaluate(load_encoder(encoder_settings.encoder, encoder_settings))
-            _write_result(cmd_name, result, json_file, no_report)
+            _write_result(task.figures(), result, json_file, no_report)
 
         return evaluate
 
@@ -79,7 +79,7 @@ def bitext(folder: str, gold: tuple[str, ...], json_file: str | None, no_report:
     from miner.evaluation.bitext import evaluate
 
     known_pairs = gold_module.read(folder, gold)
-    _write_result("bitext", evaluate(folder, known_pairs), json_file, no_report=True)
+    _write_result({"task": "bitext"}, evaluate(folder, known_pairs), json_file, no_report=True)
     if not no_report:
         report.write_report(folder, known_pairs, identify=True)
 
@@ -111,12 +111,12 @@ def suite(
         raise ConfigError(f"--against {against}: the same encoder as the first; name another")
     names = [encoder_settings.encoder, *([against] if against is not None else [])]
     result = run({name: partial(load_encoder, name, encoder_settings) for name in names}, config)
-    _write_result("suite", result, json_file, no_report)
+    _write_result({"task": "suite"}, result, json_file, no_report)
 
 
-def _write_result(task_name: str, result: "EvaluationResult", json_file: str | None, no_report: bool) -> None:
+def _write_result(task: dict[str, Any], result: "EvaluationResult", json_file: str | None, no_report: bool) -> None:
     """Write the figures to a file, with a report beside it, and print the summary."""
-    console.write_figures(json_file, {"task": task_name, **result.figures})
+    console.write_figures(json_file, {**task, **result.figures})
     console.echo(result.summary)
     if json_file not in (None, console.STDOUT) and not no_report:
         report.write_report(posixpath.dirname(json_file) or ".")

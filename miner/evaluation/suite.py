@@ -108,6 +108,6 @@ def _run(encoder: Encoder, tasks: Sequence[TaskSettings]) -> tuple[dict[str, Any
         start = time.perf_counter()
         logger.info("%s", task.title)
         result = task.evaluate(encoder if task.side is None else one_side(encoder, task.side))
-        figures[task.title] = {"task": task.task_name(), "seconds": round(time.perf_counter() - start, 3), **result.figures}
+        figures[task.title] = {**task.figures(), "seconds": round(time.perf_counter() - start, 3), **result.figures}
         scores |= {f"{task.title}: {name}": score for name, score in result.scores.items()}
     return figures, scores

@@ -12,6 +12,7 @@ from miner.config.base import Settings
 from miner.config.choices import RescoreName
 from miner.config.commands import check_token_layer
 from miner.config.datasets import DatasetFiles, TableFile
+from miner.io import storage
 
 if TYPE_CHECKING:
     from miner.encoders import Encoder
@@ -69,6 +70,12 @@ class TaskSettings(Settings):
     def paths(self) -> list[str | DatasetFiles]:
         """Return the files, folders and public datasets that the task reads."""
         return [path for name in self.PATHS if (path := getattr(self, name)) is not None]
+
+    def figures(self) -> dict[str, Any]:
+        """Return what stands above the figures of a result: the task, and the checksums of the files or archives of public datasets."""
+        files = [path.path for path in self.paths() if isinstance(path, DatasetFiles) and storage.is_file(path.path)]
+        checksums = {file: storage.checksum(file) for file in files}
+        return {"task": self.task_name(), **({"checksums": checksums} if checksums else {})}
 
     def in_folder(self, folder: str) -> Self:
         """Return the same settings with paths relative to a folder."""

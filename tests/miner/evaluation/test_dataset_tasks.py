@@ -1,10 +1,12 @@
 """Public datasets as files of evaluation tasks: the same results as from tables of the same rows."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+import xxhash
 from command import error_of, miner
 from public_data import write_release
 
@@ -206,3 +208,10 @@ def test_tatoeba_reads_a_release_by_its_path(toy_encoder: Path, tmp_path: Path) 
 )
 def test_wrong_datasets_are_one_line(toy_encoder: Path, arguments: tuple[str, ...], message: str) -> None:
     assert error_of("eval", *arguments, "--encoder", toy_encoder).startswith(message)
+
+
+def test_results_name_the_checksum_of_an_archive(toy_encoder: Path, tmp_path: Path) -> None:
+    write_release(tmp_path, {"STS2017-extended/STS.en-en.txt": "one\tone\t5\nthree\tone\t0\nfour five\tfour\t3\n"})
+    archive = Path(shutil.make_archive(str(tmp_path / "STS2017-extended"), "zip", tmp_path, "STS2017-extended"))
+    figures = run_task("sts", toy_encoder, tmp_path / "f.json", "--data", f"{{dataset: sts17, path: {archive}}}")
+    assert figures["checksums"] == {str(archive): xxhash.xxh3_128_hexdigest(archive.read_bytes())}
