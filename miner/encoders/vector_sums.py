@@ -117,9 +117,11 @@ def _sum_pieces(vectors: Floats32, ids: Ints32, bounds: Ints32) -> Floats32:
     lengths = np.diff(bounds)
     order = np.argsort(-lengths, kind="stable")  # the texts that have a piece at a position are the first ones
     starts, sums = bounds[:-1][order], np.zeros((len(lengths), vectors.shape[1]), dtype=np.float32)
-    for position in range(int(lengths.max(initial=0))):
-        count = int((lengths > position).sum())
-        sums[:count] += vectors.take(ids[starts[:count] + position], axis=0)
+    counts = np.searchsorted(-lengths[order], -np.arange(int(lengths.max(initial=0))))  # of the texts that have a piece at each position
+    pieces = np.empty_like(sums)
+    for position, count in enumerate(counts.tolist()):
+        np.take(vectors, ids[starts[:count] + position], axis=0, out=pieces[:count], mode="clip")  # "raise" would copy
+        sums[:count] += pieces[:count]
     result = np.empty_like(sums)
     result[order] = sums
     return result
