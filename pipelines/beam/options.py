@@ -80,12 +80,17 @@ def is_dask(options: PipelineOptions) -> bool:
 
 
 def _complete_dask_options(options: Sequence[str]) -> list[str]:
-    """Add the runner's class and, unless the user sets one, a partition size of one shard. Raises ConfigError without Dask.
+    """Add the runner's class and, unless the user sets one, a partition size of one shard. ConfigError without Dask, or an address.
 
     By default the runner puts 128 elements into a partition, so one worker would write up to 128 shards.
     """
     require("distributed", f" for --runner={DASK}")
     import apache_beam.runners.dask.dask_runner  # noqa: F401  # registers its options
+    import dask
+
+    if not any(option.startswith("--dask_client_address") for option in options) and dask.config.get("scheduler-address", None) is None:
+        remedy = "give --dask_client_address=tcp://HOST:8786, or leave --runner out to use the cores of this machine"
+        raise ConfigError(f"--runner={DASK}: no address of a scheduler; {remedy}")
 
     has_partitions = any(option.startswith(DASK_PARTITIONS) for option in options)
     return [*options, f"--runner={DASK_CLASS}", *([] if has_partitions else ["--dask_partition_size=1"])]

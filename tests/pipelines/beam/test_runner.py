@@ -211,6 +211,7 @@ def test_ctrl_c_stops_at_once(tmp_path: Path, options: tuple[str, ...]) -> None:
         ("--runner=nowhere.Runner", "--runner=nowhere.Runner: No module named"),
         ("--runnr=FlinkRunner", "--runnr: Beam has no such option; did you mean --runner"),
         ("--zzz=1", "--zzz: Beam has no such option; check its name; those of a job server need its --job_endpoint"),
+        ("--runner=DaskRunner", "^--runner=DaskRunner: no address of a scheduler; give --dask_client_address="),
         ("--direct_num_workers=many", "invalid int value: 'many'"),
         ("--direct_running_mode=sideways", "invalid choice: 'sideways'"),
     ],
