@@ -388,3 +388,10 @@ def test_embed_counts_the_texts_that_it_drops() -> None:
     embeddings = miner.embed(["one two", "x" * 20, "", "three"], max_chars=10)
     assert embeddings.dropped == {"empty": 1, "too_long": 1}
     assert "dropped: 1 empty, 1 too long" in repr(embeddings)
+
+
+def test_training_prints_no_warnings_of_torch(folder: Path) -> None:
+    config = {**tiny.config(folder, steps=1), "encoder": {"kind": "static", "model": "builtin"}}
+    script = f"import miner; miner.train({config!r}, {str(folder / 'out')!r})"  # in a new process, since torch warns once
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "Warning" not in done.stderr
