@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from miner.arrays import Floats32, Ints, Vectors
+from miner.arrays import Floats, Floats32, Ints, Vectors
 
 SHIFTS = (-3, -2, -1, 1, 2, 3)  # lines by which the other side may be late
 CHUNK_ROWS = 20  # consecutive pairs that are rated together
@@ -31,25 +31,21 @@ class ShiftFinder:
 
     ranges: list[ShiftedRange] = field(default_factory=list)
 
-    def add(self, rows: Ints, source: Vectors, target: Vectors) -> None:
-        """Rate the pairs in rows (n,) of the bitext, from 0, by their unit vectors (n, dim); a row without a pair is left out."""
+    def add(self, rows: Ints, similarities: Floats, source: Vectors, target: Vectors) -> None:
+        """Rate the pairs in rows (n,) of the bitext, from 0; a row without a pair is left out.
+
+        `similarities` (n,) are those of the pairs, `source` and `target` (n, dim) their unit vectors.
+        """
         count = len(rows) // CHUNK_ROWS
         if not count:
             return
         x, y = source.astype(np.float32), target.astype(np.float32)
-        gains = np.stack([self._chunk_means(x, y, shift, count) for shift in SHIFTS]) - self._chunk_means(x, y, 0, count)
+        own = _chunk_means(similarities[: count * CHUNK_ROWS])
+        gains = np.stack([_chunk_means(_shifted_similarities(x, y, shift, count * CHUNK_ROWS)) for shift in SHIFTS]) - own
         best = gains.argmax(0)
         for chunk in np.flatnonzero(gains.max(0) >= MIN_GAIN).tolist():
             lines = rows[chunk * CHUNK_ROWS : (chunk + 1) * CHUNK_ROWS] + 1
             self._append(ShiftedRange(int(lines[0]), int(lines[-1]), SHIFTS[best[chunk]]))
-
-    def _chunk_means(self, x: Floats32, y: Floats32, shift: int, count: int) -> Floats32:
-        """Return the mean similarity (count,) of x[i] and y[i + shift] in each chunk; those that a shift leaves out count as 0."""
-        similarities = np.zeros(count * CHUNK_ROWS, dtype=np.float32)
-        rows = np.arange(max(0, -shift), min(len(x), len(similarities), len(y) - shift))
-        similarities[rows] = np.einsum("nd,nd->n", x[rows], y[rows + shift])
-        means: Floats32 = similarities.reshape(count, CHUNK_ROWS).mean(1)
-        return means
 
     def _append(self, following: ShiftedRange) -> None:
         last = self.ranges[-1] if self.ranges else None
@@ -65,3 +61,17 @@ class ShiftFinder:
             where = f"{abs(part.shift)} {'later' if part.shift > 0 else 'earlier'}"
             message = "%s: lines %d to %d fit the lines of %s that are %s better than their own; is the bitext shifted there?"
             logger.warning(message, uris[0], part.first, part.last, uris[1], where)
+
+
+def _shifted_similarities(x: Floats32, y: Floats32, shift: int, num_rows: int) -> Floats:
+    """Return the similarities (num_rows,) of x[i] and y[i + shift]; those that a shift leaves out are 0."""
+    similarities = np.zeros(num_rows)
+    first, end = max(0, -shift), min(num_rows, len(y) - shift)
+    similarities[first:end] = np.einsum("nd,nd->n", x[first:end], y[first + shift : end + shift])
+    return similarities
+
+
+def _chunk_means(similarities: Floats) -> Floats:
+    """Return the mean of each CHUNK_ROWS similarities."""
+    means: Floats = similarities.reshape(-1, CHUNK_ROWS).mean(1)
+    return means

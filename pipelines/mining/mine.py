@@ -33,6 +33,10 @@ from pipelines.mining.select_pairs import PairSelection, SelectConfig, WrittenBi
 from pipelines.search import engine as engine_module
 from pipelines.search.exact import FORWARD, SearchRequest
 
+HINT_ROWS, HINT_RATIO = 1000, 2.0  # sentences of each side whose lengths are compared, and the ratio that is odd
+
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class MineResult:
@@ -115,11 +119,6 @@ def _check(config: SelectConfig) -> GoldFile | ReviewMarks | None:
     if storage.exists(storage.join(config.output, stages.MANIFEST)):
         stages.read_manifest(config.output, stages.MINE)
     return gold_file
-
-
-HINT_ROWS, HINT_RATIO = 1000, 2.0  # sentences of each side whose lengths are compared, and the ratio that is odd
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

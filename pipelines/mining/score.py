@@ -301,7 +301,7 @@ def _score(
     source_ids, target_ids = sentence_ids(source_texts), sentence_ids(target_texts)
     vectors = source.corpus.vectors_of(source_ids), target.corpus.vectors_of(target_ids)
     similarities = pair_similarities(*vectors)
-    shifts.add(lines, *vectors)
+    shifts.add(lines, similarities, *vectors)
     scores = margins(margin, similarities, source.means.of(source_ids), target.means.of(target_ids))
     if source.rescored is None or target.rescored is None:
         return similarities, scores

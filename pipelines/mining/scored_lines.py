@@ -22,7 +22,6 @@ from pipelines.mining.line_pairs import LinePairs
 
 PARQUET = ".parquet"
 SCORED_LINE = re.compile(rb'(nan|-?\d+\.\d{8})\t[^\t]*\t|\{"line": \d+, "margin": ')
-MAX_LINE = 1 << 20  # bytes that are read of the first line of a file
 ENDINGS = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", PARQUET)  # of outputs
 REASON_NAMES = np.array([*REASONS, None], dtype=object)  # by code; KEPT is the last
 SELECTED = f"selected{PARQUET}"  # file in the work folder
@@ -59,7 +58,7 @@ def _open_output(uri: str) -> Iterator[Callable[[pa.Table], None]]:
         with table_files.parquet_writer(uri, SCORED) as writer:
             yield writer.write_table
         return
-    format_lines = _json_lines if ".jsonl" in uri[-len(".jsonl.gz") :] else _tsv_lines
+    format_lines = _json_lines if uri.removesuffix(".gz").endswith(".jsonl") else _tsv_lines
     with writers.text_writer(uri) as file:
         yield lambda table: file.writelines(f"{line}\n" for line in format_lines(table))
 
@@ -85,7 +84,7 @@ def is_output(uri: str) -> bool:
         with table_files.open_parquet(uri) as parquet:
             return bool(parquet.schema_arrow.names == SCORED.names)
     with streams.open_bytes(uri, streams.split_extensions(uri)[1]) as file:
-        return SCORED_LINE.match(file.readline(MAX_LINE)) is not None
+        return SCORED_LINE.match(file.readline(streams.MAX_LINE_BYTES)) is not None
 
 
 @dataclass(frozen=True)
