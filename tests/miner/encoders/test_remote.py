@@ -184,7 +184,7 @@ def test_fetches_at_once_give_one_copy(toy_encoder: Path, tmp_path: Path) -> Non
     processes = [subprocess.Popen([*command[:4], name, *command[5:]], stderr=subprocess.PIPE, text=True) for name in encoders]
     errors = [process.communicate()[1] for process in processes]
     assert 0 in [process.returncode for process in processes]
-    refusals = ("held by", "another run starts there", "another encoder")
+    refusals = ("held by", "another run starts there", "choose another --output")
     for process, error in zip(processes, errors, strict=True):
         assert process.returncode == 0 or any(refusal in error for refusal in refusals), error
     found = load_encoder(str(tmp_path / "copy")).fingerprint
