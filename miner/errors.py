@@ -20,6 +20,7 @@ EXTRAS = {  # package that only some commands need -> extra of bitext-miner
     "mteb": "mteb",
     "py3langid": "langid",
     "pysubs2": "subtitles",
+    "sacremoses": "laser",
     "sentencex": "split",
     "sklearn": "eval",
     "torch": "transformers",

@@ -33,6 +33,11 @@ class EncoderSettings(Settings):
 
     encoder: str = Field("builtin", description="`builtin`, a model directory or its URI, or a model id of the Hugging Face Hub.")
     pooling: str | None = Field(None, description="cls, mean, max, first_last_avg or layer:N; by default, that of the model directory.")
+    prompt: str | None = Field(
+        None,
+        description="Text before each sentence, such as 'query: ' for E5, or the name of a prompt of the model directory; by default, its"
+        " default prompt.",
+    )
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N.")
     dtype: DtypeName = Field(
         "auto",

@@ -14,7 +14,7 @@ from miner.config.commands import EncoderSettings
 from miner.devices import CPU, parse_device
 from miner.encoders import remote
 from miner.encoders.base import Encoder
-from miner.encoders.model_folder import split_dtype
+from miner.encoders.model_folder import SUPPORTED, laser_files, split_dtype
 from miner.errors import ConfigError, ModelError, first_line, require
 from miner.io import storage
 
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 BUILTIN = "builtin"
-FIRST_FILES = ("miner.json", "modules.json", "config.json")  # an encoder has one of them
+FIRST_FILES = ("miner.json", "modules.json", "config.json")  # an encoder has one of them, or a checkpoint of LASER
 
 S = TypeVar("S", bound=EncoderSettings)
 
@@ -49,6 +49,8 @@ def _load_static(folder: str, settings: EncoderSettings) -> Encoder:
 
     if settings.pooling not in (None, "mean"):
         raise ConfigError(f"--pooling {settings.pooling}: {folder} is a static encoder, whose pooling is always mean; remove the option")
+    if settings.prompt:
+        raise ConfigError(f"--prompt {settings.prompt}: {folder} is a static encoder, which has no prompt; remove the option")
     if settings.dtype == INT8:
         raise ConfigError(f"--dtype {INT8}: {folder} is a static encoder, which has no layers to round; remove the option")
     if settings.max_tokens is not None or settings.batch_tokens is not None:
@@ -67,6 +69,12 @@ def _load_transformer(folder: str, settings: EncoderSettings) -> Encoder:
     return transformer.load(folder, settings)
 
 
+def _load_laser(folder: str, settings: EncoderSettings) -> Encoder:
+    from miner.encoders.laser import LaserEncoder
+
+    return LaserEncoder(Path(folder), settings)
+
+
 def _load_pair(folder: str, settings: EncoderSettings) -> Encoder:
     from miner.encoders.pair import PairEncoder
 
@@ -75,13 +83,14 @@ def _load_pair(folder: str, settings: EncoderSettings) -> Encoder:
 
 
 # Kinds of encoder, by the `kind` in miner.json. Folders without it are static if model2vec or sentence-transformers wrote them so;
-# other folders are transformers.
-PAIR, STATIC, TRANSFORMER = "pair", "static", "transformer"
+# other folders are LASER's or transformers.
+LASER, PAIR, STATIC, TRANSFORMER = "laser", "pair", "static", "transformer"
 OBJECT = "object"  # an encoder of the caller's own, without a folder
 ENCODERS: dict[str, Callable[[str, EncoderSettings], Encoder]] = {
     STATIC: _load_static,
     TRANSFORMER: _load_transformer,
     PAIR: _load_pair,
+    LASER: _load_laser,
 }
 
 
@@ -136,6 +145,7 @@ def _require_packages(kind: str) -> None:
     """Raise ConfigError where the packages of transformers are not installed, and encoders of this kind need them."""
     if kind != STATIC:
         require("torch")
+    if kind not in (STATIC, LASER):
         require("transformers")
 
 
@@ -179,6 +189,8 @@ def _kind_of(folder: Path) -> str:
     if not (folder / "miner.json").exists():
         from miner.encoders import static_embedding
 
+        if not any((folder / file).exists() for file in FIRST_FILES) and laser_files(folder):
+            return LASER
         return TRANSFORMER if static_embedding.find_module(folder) is None else STATIC
     content = storage.read_json(str(folder / "miner.json"))
     kind = str(content.get("kind")) if isinstance(content, dict) else None
@@ -278,8 +290,10 @@ def _local_folder(name: str) -> Path | None:
     if not name.strip():
         raise ModelError(f"no encoder is named; give `{BUILTIN}`, a folder, a URI or a hub id")
     if folder.is_dir():
-        if not any((folder / file).exists() for file in FIRST_FILES):  # before anything walks through the folder
-            raise ModelError(f"{name}: none of {', '.join(FIRST_FILES)}, so not an encoder; check the path")
+        if not any((folder / file).exists() for file in FIRST_FILES) and not laser_files(
+            folder
+        ):  # before anything walks through the folder
+            raise ModelError(f"{name}: none of {', '.join(FIRST_FILES)}, so not an encoder; check the path; {SUPPORTED}")
         return folder
     if folder.exists() or name == BUILTIN or name.startswith((".", "/", "~")):
         raise ModelError(

@@ -4,11 +4,12 @@ import logging
 import re
 from pathlib import Path
 
+from miner.encoders.model_folder import TOKEN_HEAD
 from miner.errors import ModelError, first_line
 
 # The files of a transformer folder; pickled weights are downloaded only where there are no others.
 SETTINGS_FILES = ["*.json", "*.txt", "*.model", "*.tiktoken"]
-SAFE_WEIGHTS = ["*.safetensors"]
+SAFE_WEIGHTS = ["*.safetensors", TOKEN_HEAD]
 PICKLED_WEIGHTS = ["pytorch_model*.bin", "*/pytorch_model*.bin"]
 OTHER_RUNTIMES = ["onnx/*", "openvino/*", "coreml/*", "gguf/*"]
 

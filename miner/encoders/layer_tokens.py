@@ -3,7 +3,8 @@
 Hidden states are contextual, so those of the middle layers match words and their translations: BERTScore (Zhang et al. 2020, section 5)
 and SimAlign (Jalili Sabet et al. 2020, section 4) choose layers 8 to 10 of 12. All tokens weigh the same: after layer normalization
 the lengths of hidden states differ little, and by a few dimensions only. A random projection, the same for all encoders and machines,
-makes tokens small enough to be stored.
+makes tokens small enough to be stored. An encoder that was trained for late interaction, such as BGE-M3 (Chen et al. 2024, section 3.2),
+has a linear layer that maps the states of the last layer to its token vectors.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from miner.arrays import AnyFloats, Floats32, Int8s
 from miner.config.choices import AUTO, LATE, NONE, RescoreName
 from miner.encoders import mining_profile
 from miner.encoders.base import Encoder, TokenEncoder
+from miner.encoders.model_folder import TOKEN_HEAD
 from miner.encoders.token_vectors import TextTokens, TokenFile, TokenTable, TokenVectors
 from miner.encoders.transformer import TransformerEncoder
+from miner.encoders.transformer_parts import load_token_head
 from miner.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -50,6 +53,8 @@ class LayerTokens:
         """Choose a layer, 0 for the embeddings. Raise ConfigError if the transformer lacks it."""
         self.transformer = transformer
         self.form = choose_form(transformer.folder, transformer.num_layers, transformer.width, layer)
+        is_last = self.form.layer == transformer.num_layers
+        self._head = load_token_head(transformer.folder, transformer.device) if is_last else None
 
     def encode(self, texts: Sequence[str]) -> tuple[Floats32, TextTokens]:
         """Return the vectors (n, dim) of n texts and their tokens, by one pass."""
@@ -67,6 +72,11 @@ class LayerTokens:
 
     def _round(self, states: AnyFloats | Tensor) -> Int8s:
         """Project hidden states (t, width) and round them to (t, dim)."""
+        if self._head is not None:
+            import torch
+
+            with torch.inference_mode():
+                states = self._head(torch.as_tensor(states, device=self.transformer.device))
         rows = np.asarray(states if isinstance(states, np.ndarray) else states.cpu(), dtype=np.float32)
         if self.form.dim < rows.shape[1]:
             rows = rows @ random_axes(rows.shape[1], self.form.dim)
@@ -81,10 +91,14 @@ def random_axes(width: int, dim: int) -> Floats32:
 
 
 def choose_form(folder: Path, num_layers: int, width: int, layer: int | None) -> TokenForm:
-    """Return which tokens rescore, by default those at DEFAULT_DEPTH. Raise ConfigError if the transformer lacks the layer."""
+    """Return which tokens rescore: by default those at DEFAULT_DEPTH, or of the last layer where a layer for them follows it.
+
+    Raise ConfigError if the transformer lacks the layer.
+    """
     if layer is not None and layer > num_layers:
         raise ConfigError(f"--token-layer {layer}: {folder} has layers 0 to {num_layers}; choose one of them")
-    return TokenForm(round(DEFAULT_DEPTH * num_layers) if layer is None else layer, min(width, TOKEN_DIM))
+    default = num_layers if (folder / TOKEN_HEAD).exists() else round(DEFAULT_DEPTH * num_layers)
+    return TokenForm(default if layer is None else layer, min(width, TOKEN_DIM))
 
 
 def choose_token_encoder(encoder: Encoder, layer: int | None) -> TokenEncoder | None:

@@ -6,21 +6,31 @@ Any other module would change the vectors, so it is an error.
 """
 
 import json
+import logging
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
 from miner.config.choices import BFLOAT16, FLOAT32, INT8
+from miner.config.commands import EncoderSettings
 from miner.encoders.pooling import POOLINGS, mixture_layers
-from miner.errors import ModelError, first_line
+from miner.errors import ConfigError, ModelError, first_line
 from miner.io import checksums, storage
 
 MODULES = "modules.json"
 CONFIG = "config.json"
+PROMPTS = "config_sentence_transformers.json"
+E5 = re.compile(r"(?:^|[/_-])e5-(?:small|base|large)(?!.*instruct)")  # names of models whose folders state no prompt, but which need one
 M2M100_ENCODER = "M2M100Encoder"  # architecture of SONAR's text encoder, which averages its last layer
+
+TOKEN_HEAD = "colbert_linear.pt"  # of BGE-M3: a linear layer that maps its last hidden states to the token vectors of late interaction
+SUPPORTED = (
+    "supported are static and transformer encoders of sentence-transformers, transformers, model2vec and LASER: see docs/encoders.md"
+)
 
 TANH = "torch.nn.modules.activation.Tanh"  # default activation of a Dense layer
 
@@ -37,6 +47,8 @@ PROVENANCE_KEYS = {
     "special_tokens_map_file", "tokenizer_file", "torch_dtype", "transformers_version", "use_cache",
 }  # fmt: skip
 TOKENIZER_FILES = ("vocab*", "merges.txt", "*.model", "tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "*.tiktoken")
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -58,6 +70,24 @@ class ModelRecipe:
     max_tokens: int | None = None  # None: the tokenizer's limit
     lower_case: bool = False  # lower-case the text before tokenization
     prompt: str = ""  # prepended to every text
+    prompts: Mapping[str, str] = field(default_factory=dict)  # by name, to choose from
+    pools_prompt: bool = True  # whether the tokens of the prompt are pooled
+
+    def with_settings(self, settings: EncoderSettings) -> "ModelRecipe":
+        """Return the recipe with the pooling and the prompt of settings; raise ConfigError for an unknown prompt, or one not supported."""
+        prompt = self.prompt
+        if settings.prompt is not None:
+            prompt = self.prompts.get(settings.prompt, settings.prompt)
+            if prompt.isidentifier() and settings.prompt not in self.prompts:
+                names = ", ".join(self.prompts) or "none"
+                raise ConfigError(
+                    f"--prompt {prompt}: not a prompt of {self.folder} ({names}); give one of them, or the text itself: '{prompt}: '"
+                )
+        elif not prompt and E5.search(str(self.folder)):
+            logger.warning("%s: E5 was trained with a prompt before each text; give --prompt 'query: '", self.folder)
+        if prompt and not self.pools_prompt:
+            raise ModelError(f"{self.folder}: pooling without the prompt {prompt!r} is not supported; choose another encoder")
+        return replace(self, pooling=self.pooling if settings.pooling is None else (settings.pooling,), prompt=prompt)
 
 
 def read_recipe(folder: Path) -> ModelRecipe:
@@ -68,8 +98,30 @@ def read_recipe(folder: Path) -> ModelRecipe:
     if (folder / MODULES).exists():
         return _read_modules(folder)
     if not (folder / CONFIG).exists():
-        raise ModelError(f"{folder}: neither {MODULES} nor {CONFIG}, so not an encoder; check the path")
+        raise ModelError(f"{folder}: neither {MODULES} nor {CONFIG}, so not an encoder; {SUPPORTED}")
     return ModelRecipe(folder, pooling=("mean",) if has_architecture(folder, M2M100_ENCODER) else ())
+
+
+def check_code(folder: Path) -> None:
+    """Raise ModelError for a transformer with code of its own, which is never run: the class of transformers may give other vectors."""
+    from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
+
+    config = read_json(folder / CONFIG)
+    code = config.get("auto_map") if isinstance(config, dict) else None
+    if not isinstance(code, dict) or "AutoModel" not in code:
+        return
+    is_same = str(code["AutoModel"]).rpartition(".")[2] == MODEL_MAPPING_NAMES.get(str(config.get("model_type")))
+    is_decoder = "AutoModelForCausalLM" in code and "is_causal" not in config  # in which the code may let tokens see those after them
+    if not is_same or is_decoder:
+        raise ModelError(
+            f"{folder}: needs code of its own ({code['AutoModel']}), which miner does not run; choose an encoder that transformers loads"
+            " without it, such as a conversion of this one: see docs/encoders.md"
+        )
+
+
+def laser_files(folder: Path) -> list[Path]:
+    """Return the checkpoints of LASER2 and LASER3 in a folder."""
+    return sorted([*folder.glob("laser2.pt"), *folder.glob("laser3-*.pt")])
 
 
 def has_architecture(folder: Path, name: str) -> bool:
@@ -87,12 +139,10 @@ def _read_modules(folder: Path) -> ModelRecipe:
     if kinds[0] != "Transformer" or unsupported:
         raise ModelError(
             f"{folder / MODULES}: module {(unsupported or kinds)[0]} in {', '.join(kinds)} is not supported;"
-            " choose an encoder of Transformer, Pooling, then Dense and Normalize"
+            f" modules may be Transformer, Pooling, then Dense and Normalize; {SUPPORTED}"
         )
     pooling = read_json(modules[1][1] / CONFIG) if num_pooling else {}
-    prompt = _default_prompt(folder)
-    if prompt and pooling.get("include_prompt") is False:
-        raise ModelError(f"{folder}: pooling without the prompt {prompt!r} is not supported; choose another encoder")
+    prompts, default_prompt = _read_prompts(folder)
     modes = _pooling_modes(pooling, modules[1][1]) if num_pooling else ()
     if mixture is not None and modes != ("mean",):
         raise ModelError(f"{folder}: pooling {', '.join(modes)} of a mixture of layers is not supported; choose another encoder")
@@ -104,7 +154,9 @@ def _read_modules(folder: Path) -> ModelRecipe:
         layers=tuple(_read_layer(kind, path) for kind, path in modules[1 + num_pooling :]),
         max_tokens=settings.get("max_seq_length"),
         lower_case=bool(settings.get("do_lower_case")),
-        prompt=prompt,
+        prompt=prompts.get(default_prompt or "", ""),
+        prompts=prompts,
+        pools_prompt=pooling.get("include_prompt") is not False,
     )
 
 
@@ -185,10 +237,11 @@ def _read_layer(kind: str, folder: Path) -> DenseLayer:
     return DenseLayer(kind, folder, config)
 
 
-def _default_prompt(folder: Path) -> str:
-    path = folder / "config_sentence_transformers.json"
+def _read_prompts(folder: Path) -> tuple[dict[str, str], str | None]:
+    """Return the prompts of a sentence-transformers folder by name, and the name of the default one."""
+    path = folder / PROMPTS
     config = read_json(path) if path.exists() else {}
-    return str(config.get("prompts", {}).get(config.get("default_prompt_name"), "") or "")
+    return {name: str(prompt or "") for name, prompt in (config.get("prompts") or {}).items()}, config.get("default_prompt_name")
 
 
 def read_json(path: Path) -> Any:
@@ -237,6 +290,7 @@ def fingerprint(recipe: ModelRecipe, max_tokens: int | None, dtype: str = "float
         "max_tokens": max_tokens,
         "lower_case": recipe.lower_case,
         "prompt": recipe.prompt,
+        **({"token_head": _hash_file(head)} if (head := recipe.folder / TOKEN_HEAD).is_file() else {}),
         **({"dtype": INT8_ROUNDING} if dtype == INT8 else {}),
     }
     return with_dtype(f"transformer-{xxhash.xxh3_64_hexdigest(json.dumps(content, sort_keys=True).encode())}", dtype)

@@ -5,7 +5,7 @@ The languages are optional. Both sides have one fingerprint, since their vectors
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -98,9 +98,7 @@ class PairEncoder:
     @cached_property
     def fingerprint(self) -> str:
         """Of both sides. It changes with the weights or the tokenizer of either, and not with the recorded languages."""
-        recipes = {side: model_folder.read_recipe(folder) for side, folder in self.pair.folders.items()}
-        if self.settings.pooling is not None:
-            recipes = {side: replace(recipe, pooling=(self.settings.pooling,)) for side, recipe in recipes.items()}
+        recipes = {side: model_folder.read_recipe(folder).with_settings(self.settings) for side, folder in self.pair.folders.items()}
         dtype = INT8 if self.precision == INT8 else FLOAT32  # another floating-point type follows the hash of both
         sides = [model_folder.fingerprint(recipe, self.settings.max_tokens or recipe.max_tokens, dtype) for recipe in recipes.values()]
         return model_folder.with_dtype(f"{KIND}-{storage.key(sides)[:16]}", self.precision)

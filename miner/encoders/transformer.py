@@ -12,7 +12,6 @@ import inspect
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -102,10 +101,8 @@ def is_compared(dtype: str, fastest: str, device: torch.device) -> bool:
 
 
 def _read_recipe(folder: Path, settings: EncoderSettings) -> ModelRecipe:
-    """Read a folder and apply the pooling of the settings; raise ConfigError where there is none."""
-    recipe = read_recipe(folder)
-    if settings.pooling is not None:
-        recipe = replace(recipe, pooling=(settings.pooling,))
+    """Read a folder and apply the pooling and the prompt of the settings; raise ConfigError where there is no pooling."""
+    recipe = read_recipe(folder).with_settings(settings)
     if not recipe.pooling:
         raise ConfigError(f"{folder}: the folder specifies no pooling; choose one with --pooling: {CHOICES}")
     for pooling in recipe.pooling:

@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from miner import languages
 from miner.config.choices import AUTO, BFLOAT16, FLOAT32, INT8
-from miner.encoders.model_folder import CONFIG, M2M100_ENCODER, TANH, DenseLayer, ModelRecipe, has_architecture, read_json, weight_files
+from miner.encoders.model_folder import (
+    CONFIG,
+    M2M100_ENCODER,
+    SUPPORTED,
+    TANH,
+    TOKEN_HEAD,
+    DenseLayer,
+    ModelRecipe,
+    check_code,
+    has_architecture,
+    read_json,
+    weight_files,
+)
 from miner.errors import ConfigError, MinerError, ModelError, first_line, is_library_error
 
 if TYPE_CHECKING:
@@ -102,7 +114,7 @@ def model_errors(folder: Path) -> Iterator[None]:
         if not is_library_error(error):
             raise
         raise ModelError(
-            f"{folder}: transformers cannot load it ({first_line(error)}); download the model again, or choose another encoder"
+            f"{folder}: transformers cannot load it ({first_line(error)}); download the model again, or choose another encoder; {SUPPORTED}"
         ) from error
     finally:
         transformers_logging.set_verbosity(verbosity)
@@ -160,6 +172,7 @@ def encoder_of(model: Any) -> Any:
 
 def _check_sizes(folder: Path) -> None:
     """Raise ModelError where the config states sizes that the weights cannot have: transformers would allocate them."""
+    check_code(folder)
     num_bytes = max(MIN_LIMIT, *(path.stat().st_size for path in weight_files(folder)))
     config = read_json(folder / CONFIG)
     for name, value in config.items() if isinstance(config, dict) else ():
@@ -254,14 +267,29 @@ def load_layer(layer: DenseLayer, device: torch.device) -> Callable[[torch.Tenso
     if not name.startswith("torch.nn.") or kind not in ACTIVATIONS:
         raise ModelError(f"{layer.folder / CONFIG}: activation {name} is not supported; one of {', '.join(ACTIVATIONS)}")
     with model_errors(layer.folder):
-        weights = _load_dense_weights(weight_files(layer.folder)[0])
+        weights = load_tensors(weight_files(layer.folder)[0])
         config = layer.config
         linear = torch.nn.Linear(config["in_features"], config["out_features"], bias=config.get("bias", True))
         linear.load_state_dict({name.removeprefix("linear."): value for name, value in weights.items()})
     return torch.nn.Sequential(linear, getattr(torch.nn, kind)()).to(device).eval()
 
 
-def _load_dense_weights(path: Path) -> dict[str, torch.Tensor]:
+def load_token_head(folder: Path, device: torch.device) -> torch.nn.Linear | None:
+    """Load the layer of a folder that maps the last hidden states to token vectors, in float32; None where there is none."""
+    import torch
+
+    path = folder / TOKEN_HEAD
+    if not path.exists():
+        return None
+    with model_errors(folder):
+        weights = load_tensors(path)
+        head = torch.nn.Linear(*reversed(weights["weight"].shape))
+        head.load_state_dict(weights)
+    return head.to(device).eval()
+
+
+def load_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """Read a file of tensors, safetensors or a pickle, without executing code."""
     import torch
     from safetensors.torch import load_file
 

@@ -16,6 +16,7 @@ from miner.config.commands import DecideSettings, EncoderSettings
 from miner.config.datasets import DatasetFiles
 from miner.config.messages import name_keys
 from miner.encoders import find_folder, load_encoder
+from miner.encoders.model_folder import read_recipe
 from miner.encoders.pair import PairEncoder
 from miner.errors import ConfigError, StorageError
 from miner.evaluation.inputs import read_aligned
@@ -29,7 +30,7 @@ from miner.text.decontaminate import EvaluationIndex
 from miner.training import run as training
 from miner.training.config import check_config
 from miner.training.layout import ENCODER
-from miner.training.models.export import store_pooling
+from miner.training.models.export import store_pooling, store_prompt
 from miner.training.settings import StaticSettings, TransformerSettings
 from miner.training.steps import checkpoints
 from pipelines.loop import round as rounds
@@ -187,6 +188,8 @@ def _prepare_start(config: LoopConfig, output: str) -> dict[str, Any]:
             shutil.copytree(find_folder(config.start.encoder), temporary, dirs_exist_ok=True)
             if config.start.pooling is not None and not store_pooling(temporary, config.start.pooling):
                 logger.warning("start.pooling %s is not stored with the copy of the start encoder", config.start.pooling)
+            if config.start.prompt is not None:
+                store_prompt(temporary, read_recipe(temporary).with_settings(config.start).prompt)
     return rounds.evaluate(config, rounds.RoundPaths(-1, str(seed), str(seed / ENCODER)))
 
 

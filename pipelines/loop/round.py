@@ -136,8 +136,8 @@ def _embed(config: LoopConfig, lang: str, paths: RoundPaths, options: Sequence[s
 
 
 def _encoder_settings(config: LoopConfig, paths: RoundPaths, encoder: str) -> EncoderSettings:
-    """Return the runtime settings of an encoder: those of the start encoder, except the pooling, which a trained encoder stores."""
-    changes = {"encoder": encoder, **({} if encoder == paths.start_encoder else {"pooling": None})}
+    """Return the runtime settings of an encoder: those of the start encoder, except pooling and prompt, which a trained encoder stores."""
+    changes = {"encoder": encoder, **({} if encoder == paths.start_encoder else {"pooling": None, "prompt": None})}
     return config.start.part(EncoderSettings).model_copy(update=changes)
 
 

@@ -109,7 +109,7 @@ def change_config(folder: Path, **values: object) -> None:
         ({"num_hidden_layers": -1}, "num_hidden_layers -1 does not fit the weights"),
         ({"num_labels": 10**9}, "num_labels 1000000000 does not fit the weights"),
         ({"vocab_size": 10**12}, "vocab_size 1000000000000 does not fit the weights"),
-        ({"model_type": "x", "auto_map": {"AutoModel": "evil.Model"}}, "cannot load it"),
+        ({"model_type": "x", "auto_map": {"AutoModel": "evil.Model"}}, "needs code of its own (evil.Model)"),
         ({"hidden_size": "wide"}, "cannot load it"),
         ({"num_attention_heads": 0}, "cannot load it"),
     ],

@@ -10,7 +10,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from miner import languages
 from miner.encoders import STATIC, find_kind, pair
-from miner.encoders.model_folder import CONFIG, MODULES, TANH, ModelRecipe, read_json, read_recipe
+from miner.encoders.model_folder import CONFIG, MODULES, PROMPTS, TANH, ModelRecipe, read_json, read_recipe
 from miner.encoders.pooling import POOLINGS, mixture_layers
 from miner.io import storage
 from miner.training.settings import TransformerSettings
@@ -42,8 +42,7 @@ def save(recipe: ModelRecipe, model: Any, tokenizer: Any, pooling: str, head: nn
     (folder / _module_folder(modules)).mkdir(exist_ok=True)
     _write_modules(folder, modules)
     if recipe.prompt:
-        settings = {"prompts": {"default": recipe.prompt}, "default_prompt_name": "default"}
-        _write_json(folder / "config_sentence_transformers.json", settings)
+        store_prompt(folder, recipe.prompt)
 
 
 def store_pooling(folder: Path, pooling: str) -> bool:
@@ -64,6 +63,11 @@ def store_pooling(folder: Path, pooling: str) -> bool:
     (folder / _module_folder(modules)).mkdir(exist_ok=True)
     _write_modules(folder, modules)
     return True
+
+
+def store_prompt(folder: Path, prompt: str) -> None:
+    """Make a prompt the default one of a folder of sentence-transformers."""
+    _write_json(folder / PROMPTS, {"prompts": {"default": prompt}, "default_prompt_name": "default"})
 
 
 def save_pair(folder: Path, settings: TransformerSettings, dim: int) -> list[Path]:
