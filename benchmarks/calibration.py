@@ -19,7 +19,6 @@ from probability import read_arguments
 from miner import calibration
 from miner.calibration import LabelledPairs, MixedCorpora
 from miner.config.probability import DEFAULT_MIN_PROBABILITY, ProbabilityWeights
-from miner.encoders.layer_tokens import choose_token_encoder
 from miner.evaluation.reliability import measure_reliability
 from miner.filters.pairs import fit_to_corpora, probabilities_of
 
@@ -65,10 +64,8 @@ def main() -> None:
     data, encoder, _ = read_arguments(__doc__)
     measured = calibration.measure(encoder, calibration.read_mixtures())
     print(measured.model_dump_json(exclude_unset=True))
-    token_encoder = choose_token_encoder(encoder, None)
     for name, mixed in corpora(data):
-        texts = list(dict.fromkeys(text for side in mixed.texts for text in side))
-        candidates = mixed.search(encoder if token_encoder is None else calibration.EncodedTexts.of(texts, encoder, token_encoder))
+        candidates = mixed.search(calibration.EncodedTexts.of([mixed], encoder))
         for scoring, part in (("rescored", candidates), ("embedding", replace(candidates, late=None))):
             weights = getattr(measured.probabilities[MARGIN], scoring)
             if weights is not None:

@@ -1,6 +1,7 @@
 """What `miner calibrate` measures."""
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,14 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from support.command import error_of, output_of
 
+import miner
 from miner import calibration
 from miner.calibration import LabelledPairs, MixedCorpora
+from miner.config.choices import RescoreName
 from miner.config.commands import CalibrateConfig
 from miner.encoders import load_encoder, mining_profile
+from miner.encoders.base import TokenEncoder
+from miner.mining.candidates import pair_margins
 from miner.mining.margin_sample import MarginSample
 from pipelines.mining import calibrate
 
@@ -64,6 +69,52 @@ def number_mixtures() -> list[MixedCorpora]:
     return [MixedCorpora.of(pairs, parts) for parts in (2, 7)]
 
 
+@pytest.mark.parametrize("rescore", ["none", "late"])
+def test_lines_are_scored_as_by_miner_score(rescore: RescoreName, toy_encoder: Path) -> None:
+    encoder = load_encoder(str(toy_encoder))
+    for mixture in number_mixtures():
+        lines = mixture.lines(encoder)
+        assert lines.texts[0] == [mixture.texts[0][row] for row, _ in sorted(mixture.pairs)]
+        changed = [
+            row
+            for row, (text, (_, target)) in enumerate(zip(lines.texts[1], sorted(mixture.pairs), strict=True))
+            if text != mixture.texts[1][target]
+        ]
+        assert set(range(len(lines.texts[0]))) - set(changed) == {row for row, _ in lines.pairs}
+        assert len(changed) / len(lines.texts[0]) == pytest.approx(0.5, abs=0.02)
+        scored = calibration.by_scoring([lines.score_lines(encoder)])["embedding" if rescore == "none" else "rescored"][0]
+        table = miner.score(*lines.texts, encoder, rescore=rescore).to_arrow()
+        np.testing.assert_allclose(pair_margins(scored, "ratio"), table["margin"].to_numpy(), rtol=1e-12)
+
+
+class TaggedEncoder:
+    """An encoder that records which texts it encoded in which language."""
+
+    dim, fingerprint = 2, "tagged"
+
+    def __init__(self, calls: list[tuple[str, list[str]]], lang: str = "und") -> None:
+        self.calls, self.lang = calls, lang
+
+    def in_language(self, lang: str) -> "TaggedEncoder":
+        return TaggedEncoder(self.calls, lang)
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        self.calls.append((self.lang, list(texts)))
+        return np.tile(np.float32([len(self.lang), 1]), (len(texts), 1))
+
+
+def test_texts_are_encoded_once_in_their_language() -> None:
+    calls: list[tuple[str, list[str]]] = []
+    mixtures = [
+        MixedCorpora((["a", "b"], ["c"]), {(0, 0)}, ("eng_Latn", "deu_Latn")),
+        MixedCorpora((["c"], ["d"]), set(), ("deu_Latn", "kor_Hang")),
+    ]
+    encoded = calibration.EncodedTexts.of(mixtures, TaggedEncoder(calls))
+    assert sorted(calls) == [("deu_Latn", ["c"]), ("eng_Latn", ["a", "b"]), ("kor_Hang", ["d"])]
+    assert encoded.encode(["d", "a"]).tolist() == [[8, 1], [8, 1]]
+    assert not isinstance(encoded, TokenEncoder)
+
+
 @pytest.fixture
 def copied_toy_encoder(toy_encoder: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(toy_encoder, tmp_path / "encoder"))
@@ -76,7 +127,8 @@ def test_a_measured_encoder_has_probabilities_and_the_same_fingerprint(copied_to
     profile = mining_profile.read(copied_toy_encoder)
     assert profile.languages == ("eng_Latn", "fra_Latn")  # what was there is kept
     assert profile.probabilities == result.measured.probabilities
-    assert set(profile.probabilities) == {"ratio", "distance", "absolute"}
+    assert set(profile.probabilities) == set(profile.line_pair_probabilities) == {"ratio", "distance", "absolute"}
+    assert profile.line_pair_probabilities["ratio"].rescored not in (None, profile.probabilities["ratio"].rescored)
     assert load_encoder(str(copied_toy_encoder)).fingerprint == fingerprint == result.fingerprint
     texts = tmp_path / "en.txt", tmp_path / "fr.txt"
     texts[0].write_text("one three\ntwo five\n")

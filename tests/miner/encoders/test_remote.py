@@ -230,9 +230,9 @@ def test_the_identity_of_an_encoder_is_known_without_loading_it(toy_encoder: Pat
     write_pair(tmp_path / "pair", 32, {"source": [], "target": []})
     cases = [
         EncoderSettings(encoder=str(toy_encoder)),
-        EncoderSettings(encoder=str(plain), pooling="mean"),
-        EncoderSettings(encoder=str(plain), pooling="cls", max_tokens=7),
-        EncoderSettings(encoder=str(tmp_path / "pair"), pooling="mean", side="source"),
+        EncoderSettings(encoder=str(plain), pooling="mean", dtype="float32"),
+        EncoderSettings(encoder=str(plain), pooling="cls", max_tokens=7, dtype="float32"),
+        EncoderSettings(encoder=str(tmp_path / "pair"), pooling="mean", side="source", dtype="float32"),
     ]
     loaded = [load_encoder(each.encoder, each) for each in cases]
     monkeypatch.setattr(transformer_parts, "load_model", None)
