@@ -143,7 +143,7 @@ class MixedCorpora:
         vectors = [encoder.encode(texts).astype(np.float16) for texts in unique_texts]
         neighbours = search_vectors(vectors[0], vectors[1], max(K, default_candidates(map(len, unique_texts))))
         ids = [np.arange(len(texts)) for texts in unique_texts]
-        means = [means_of(*side, K).of(row) for *side, row in zip(ids, neighbours, rows, strict=True)]
+        source_means, target_means = (means_of(own, near, K).of(row) for own, near, row in zip(ids, neighbours, rows, strict=True))
         is_own = np.ones(len(rows[0]), dtype=bool)
         similarities = pair_similarities(vectors[0][rows[0]], vectors[1][rows[1]])
         late = None
@@ -153,7 +153,7 @@ class MixedCorpora:
             late_means = [neighbour_means(own, near, other, K, CPU).of(row) for own, near, other, row in sides]
             late = LateScores(score_pairs(tokens[0].tokens, tokens[1].tokens, rows[0], rows[1], CPU), *late_means)
         lines = np.arange(len(rows[0]))
-        return Candidates(lines, lines, similarities, *means, is_own, is_own, late)
+        return Candidates(lines, lines, similarities, source_means, target_means, is_own, is_own, late)
 
 
 def fit(sets: Sequence[LabelledPairs], typical: slice = slice(None)) -> ProbabilityWeights:
@@ -302,5 +302,5 @@ def measure(encoder: Encoder, mixtures: Sequence[MixedCorpora]) -> MiningProfile
 
 def by_scoring(candidates: Sequence[Candidates]) -> dict[str, Sequence[Candidates]]:
     """Return candidates by the names of ScoringProbabilities: without late interaction, and with it if they have it."""
-    plain = {EMBEDDING: [replace(part, late=None) for part in candidates]}
+    plain: dict[str, Sequence[Candidates]] = {EMBEDDING: [replace(part, late=None) for part in candidates]}
     return plain if candidates[0].late is None else {**plain, RESCORED: candidates}

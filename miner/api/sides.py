@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,7 +21,7 @@ from miner.errors import ConfigError, DataError
 from miner.io import stages, storage, table_files
 from miner.io.corpus import WITHOUT_TEXTS
 from miner.io.stages import Stage
-from miner.io.tables import SENTENCES, embeddings_schema, vectors_to_arrow
+from miner.io.tables import SENTENCES, embeddings_schema, tokens_schema, vectors_to_arrow
 from miner.text.normalise import sentence_ids
 from miner.text.sharding import range_of
 from pipelines.corpus import embed
@@ -75,7 +76,7 @@ class SideWriter:
             return SideFile(os.fspath(side))
         folder = storage.join(self.folder, name)
         if isinstance(side, Embeddings):
-            _write_corpus(folder, _unique_sentences(side), side.lang, side.fingerprint)
+            _write_embeddings(folder, side)
             return SideFile(folder, is_in_memory=True)
         if is_vectors(side):
             ids, vectors = map(np.asarray, side)
@@ -148,8 +149,20 @@ def _check_vectors(ids: npt.NDArray[Any], vectors: npt.NDArray[Any], name: str) 
     return _UniqueSentences(hashes[rows], [texts[row] for row in rows], vectors[rows].astype(np.float16), rows, len(ids))
 
 
-def _write_corpus(folder: str, sentences: _UniqueSentences, lang: str, fingerprint: str) -> None:
-    """Write an embeddings directory. Raises DataError if there is no sentence."""
+def _write_embeddings(folder: str, embeddings: Embeddings) -> None:
+    """Write an embeddings directory, with the tokens if there are any."""
+    sentences, tokens, fingerprint = _unique_sentences(embeddings), embeddings.tokens, embeddings.fingerprint
+    inputs = _write_corpus(folder, sentences, embeddings.lang, fingerprint, {"profile": dict(embeddings.profile)})
+    if tokens is not None:
+        config = {"fingerprint": fingerprint, "token_layer": tokens.layer, "token_dim": tokens.dim}
+        table = pa.table([sentences.ids, tokens.values.take(pa.array(sentences.rows))], schema=tokens_schema(tokens.dim, fingerprint))
+        _write_stage(Stage(storage.join(folder, stages.TOKENS), stages.TOKENS, config, inputs), table, {})
+
+
+def _write_corpus(
+    folder: str, sentences: _UniqueSentences, lang: str, fingerprint: str, details: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, str]:
+    """Write an embeddings directory; return the checksums of the sentences. Raises DataError if there is no sentence."""
     if not len(sentences.ids):
         raise DataError(f"{folder.rpartition('/')[2]}: no sentence; give texts that are not empty")
     num_kept, dim = sentences.num_kept, sentences.vectors.shape[1]
@@ -168,7 +181,8 @@ def _write_corpus(folder: str, sentences: _UniqueSentences, lang: str, fingerpri
     checksums = _write_stage(stage, table, {"counts": counts})
     config = {"fingerprint": fingerprint, "dim": dim, "lang": lang}
     vectors = pa.table([table["id"], vectors_to_arrow(sentences.vectors)], schema=embeddings_schema(dim, fingerprint))
-    _write_stage(Stage(storage.join(folder, stages.EMBEDDINGS), stages.EMBEDDINGS, config, checksums), vectors, {})
+    _write_stage(Stage(storage.join(folder, stages.EMBEDDINGS), stages.EMBEDDINGS, config, checksums), vectors, details)
+    return checksums
 
 
 def _write_stage(stage: Stage, table: pa.Table, details: Mapping[str, Any]) -> dict[str, str]:

@@ -12,7 +12,7 @@ def command(config: CalibrateConfig, json_file: str | None) -> None:
     """Measure how ENCODER mines, so that its pairs have probabilities and a default threshold.
 
     ENCODER mines the texts that ship with miner, in 20 pairs of languages. `mining.json` in its directory gets the weights of probabilities
-    by each margin, with and without rescoring, and whether rescoring pays; if the directory cannot be written, the cache of miner does.
+    by each margin, of mined and of line pairs, and whether rescoring pays; if the directory cannot be written, the cache of miner does.
     No vector changes. Takes minutes on a CPU.
 
     \b

@@ -414,6 +414,16 @@ class DecideSettings(ThresholdSettings):
     )
 
 
+class FirstUseSettings(Settings):
+    """What is measured before an encoder mines for the first time."""
+
+    calibrate: Literal["auto", "none"] = Field(
+        "auto",
+        description="auto: measure the probabilities of an encoder that has none, as miner calibrate does, if the text is ten times as long"
+        " as that of the measurement; none: do not.",
+    )
+
+
 class MineConfig(
     MinedSentenceSettings,
     SideColumns,
@@ -424,6 +434,7 @@ class MineConfig(
     RescoreSettings,
     NeighbourSettings,
     SideLanguages,
+    FirstUseSettings,
     OutputSettings,
 ):
     """`miner mine`: mine pairs of two sides. A side is text, which is embedded under the output, or an embeddings or index directory."""

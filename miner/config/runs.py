@@ -14,6 +14,7 @@ from miner.config.base import Settings, Strings
 from miner.config.commands import (
     EncoderSettings,
     EngineSettings,
+    FirstUseSettings,
     MinedSentenceSettings,
     NeighbourSettings,
     OutputSettings,
@@ -91,6 +92,7 @@ class RunConfig(
     RescoreSettings,
     NeighbourSettings,
     ThresholdSettings,
+    FirstUseSettings,
     OutputSettings,
 ):
     """`miner run`: embed every corpus once, and mine pairs of corpora."""

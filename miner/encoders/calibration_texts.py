@@ -4,6 +4,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from miner.io import table_files
 
@@ -16,6 +17,11 @@ SCHEMA = pa.schema(
         pa.field("text", pa.string(), nullable=False),  # cleaned, in no other row of the language
     ]
 )
+
+
+def num_bytes() -> int:
+    """Return the bytes of all texts."""
+    return int(pc.sum(pc.binary_length(read()["text"])).as_py())
 
 
 def read() -> pa.Table:

@@ -179,11 +179,14 @@ class LaserTransformer(nn.Module):
     def __init__(self, options: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
         super().__init__()
         weights = {name: value.float() for name, value in weights.items()}
-        self.embed_tokens = nn.Embedding.from_pretrained(weights["embed_tokens.weight"], padding_idx=PAD)
-        self.dim = int(self.embed_tokens.embedding_dim)
+        num_pieces, width = weights["embed_tokens.weight"].shape
+        self.embed_tokens = nn.Embedding(num_pieces, width, padding_idx=PAD)
+        self.embed_tokens.load_state_dict({"weight": weights["embed_tokens.weight"]})
+        self.dim = self.embed_tokens.embedding_dim
         self.scale = 1.0 if options.get("no_scale_embedding") else math.sqrt(self.dim)
         self.takes_first = options.get("sentemb_criterion") == "cls"
         self.has_positions = not options.get("no_token_positional_embeddings")
+        self.positions: Tensor | None
         self.register_buffer("positions", weights.get("embed_positions.weight"))
         self.embedding_norm = _layer_norm(weights, "layernorm_embedding")
         self.last_norm = _layer_norm(weights, "layer_norm")
@@ -193,7 +196,7 @@ class LaserTransformer(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Tokens (batch, t) -> (batch, dim), the maximum over the states of tokens, or that of the first one."""
         is_padding = tokens == PAD
-        states = self.scale * self.embed_tokens(tokens)
+        states: Tensor = self.scale * self.embed_tokens(tokens)
         if self.has_positions:  # numbered from PAD + 1 on, whatever the padding
             rows = PAD + 1 + torch.arange(tokens.shape[1], device=tokens.device)
             states = states + (sinusoids(rows, self.dim) if self.positions is None else self.positions[rows])

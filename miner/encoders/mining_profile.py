@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pydantic
 
@@ -26,6 +27,7 @@ from miner.io import host_copies, storage
 
 FILE = "mining.json"
 
+MEASURED = {"rescoring_pays", "thresholds", "probabilities", "line_pair_probabilities"}  # what mining needs to know
 POOR_ACCURACY = 80  # percent, below which mining warns
 
 logger = logging.getLogger(__name__)
@@ -54,6 +56,10 @@ class MiningProfile(Settings):
     thresholds: Mapping[MarginName, ScoringThresholds] = pydantic.Field({})
     probabilities: Mapping[MarginName, ScoringProbabilities] = pydantic.Field({})
     line_pair_probabilities: Mapping[MarginName, ScoringProbabilities] = pydantic.Field({})
+
+    def measured(self) -> dict[str, Any]:
+        """Return what was measured, for manifests."""
+        return self.model_dump(mode="json", include=MEASURED, exclude_defaults=True, exclude_none=True)
 
     def threshold(self, settings: MatchSettings, is_rescored: bool) -> ThresholdChoice | None:
         """Return the threshold that is recommended for these settings: where there are weights, the lowest margin of a probable pair."""

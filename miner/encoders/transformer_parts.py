@@ -283,7 +283,8 @@ def load_token_head(folder: Path, device: torch.device) -> torch.nn.Linear | Non
         return None
     with model_errors(folder):
         weights = load_tensors(path)
-        head = torch.nn.Linear(*reversed(weights["weight"].shape))
+        width, dim = weights["weight"].T.shape
+        head = torch.nn.Linear(width, dim)
         head.load_state_dict(weights)
     return head.to(device).eval()
 

@@ -7,6 +7,7 @@ shard of sentences; both are sorted by id. Readers stream row groups, so they ne
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +37,7 @@ class Corpus:
     counts: dict[str, int]  # of input lines: lines, kept, empty, invalid, too_long, duplicate
     skipped: dict[str, str]  # input or shard of sentences -> reason
     tokens: tuple[int, int] | None  # layer and dimensions of the stored tokens; None if there are none
+    profile: Mapping[str, Any]  # what was measured of the encoder when it embedded the corpus
 
     @property
     def rows(self) -> int:
@@ -215,7 +217,8 @@ def open_corpus(folder: str) -> Corpus:
     skipped |= sentences.skipped
     encoder = config["dim"], config["fingerprint"], config.get("side"), embeddings.details.get("encoder")
     tokens = _find_tokens(folder, embeddings)
-    return Corpus(folder, config["lang"], *encoder, tuple(embeddings.shards), counts, skipped, tokens)
+    profile = embeddings.details.get("profile", {})
+    return Corpus(folder, config["lang"], *encoder, tuple(embeddings.shards), counts, skipped, tokens, profile)
 
 
 def _find_tokens(folder: str, embeddings: Manifest) -> tuple[int, int] | None:

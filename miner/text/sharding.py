@@ -79,18 +79,18 @@ def num_ranges_for(inputs: Sequence[InputFile], settings: TextSettings, sizes: I
     More than FEW_RANGES ranges of less than 10 kB become fewer, with a warning: a step has a task for each, with a piece for each other.
     """
     if settings.shards is None:
-        return min(max(1, math.ceil(_text_bytes(inputs, sizes) / sizes.range_bytes)), MAX_RANGES)
+        return min(max(1, math.ceil(text_bytes(inputs, sizes) / sizes.range_bytes)), MAX_RANGES)
     if settings.shards <= FEW_RANGES:
         return settings.shards
-    text_bytes = _text_bytes(inputs, sizes)
-    num_ranges = min(settings.shards, max(FEW_RANGES, math.ceil(text_bytes / MIN_RANGE_BYTES)))
+    num_bytes = text_bytes(inputs, sizes)
+    num_ranges = min(settings.shards, max(FEW_RANGES, math.ceil(num_bytes / MIN_RANGE_BYTES)))
     if num_ranges < settings.shards:
-        size = format_bytes(text_bytes)
+        size = format_bytes(num_bytes)
         logger.warning("%s of text has %d shards instead of %d, which would be too small", size, num_ranges, settings.shards)
     return num_ranges
 
 
-def _text_bytes(inputs: Sequence[InputFile], sizes: IngestSizes) -> float:
+def text_bytes(inputs: Sequence[InputFile], sizes: IngestSizes = DEFAULT_SIZES) -> float:
     """Estimate the bytes of the text of these inputs."""
     by_format: dict[str, list[InputFile]] = defaultdict(list)  # compression, else extension -> inputs
     for file in inputs:
@@ -106,13 +106,13 @@ def _expansion_ratio(extension: str, uris: Sequence[str], head_bytes: int) -> fl
     """Return bytes of text per byte of file, measured on the heads of some compressed inputs, or else a typical value."""
     if extension not in streams.COMPRESSIONS:
         return EXPANSION_RATIOS.get(extension, 1.0)
-    compressed_bytes = text_bytes = 0
+    compressed_bytes = expanded_bytes = 0
     num_samples = min(len(uris), MAX_SAMPLED_FILES)
     for number in range(num_samples):
         with contextlib.suppress(DataError):  # raised again when the input is read
             consumed, text = streams.read_head(uris[number * len(uris) // num_samples], extension, head_bytes)
-            compressed_bytes, text_bytes = compressed_bytes + consumed, text_bytes + len(text)
-    return text_bytes / compressed_bytes if compressed_bytes else EXPANSION_RATIOS[extension]
+            compressed_bytes, expanded_bytes = compressed_bytes + consumed, expanded_bytes + len(text)
+    return expanded_bytes / compressed_bytes if compressed_bytes else EXPANSION_RATIOS[extension]
 
 
 def scattered_name(source: str) -> str:

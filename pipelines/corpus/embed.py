@@ -40,6 +40,7 @@ from miner.encoders.layer_tokens import LayerTokens, TokenForm, choose_form, cho
 from miner.encoders.token_vectors import TextTokens
 from miner.errors import ConfigError, ModelError
 from miner.io import stages, storage, table_files, tables
+from miner.io.corpus import Corpus
 from miner.io.stages import Shard, Stage
 from miner.text import readers
 from miner.text.readers import REPAIRED
@@ -116,13 +117,14 @@ def pipeline(
     settings = with_recorded_dtype(settings, [encoder.fingerprint])  # workers take the data type of the driver
     if not isinstance(encoder, EncoderIdentity):
         in_language(encoder, lang)  # a language that it does not know is an error before the inputs are read
+    profile = find_profile(settings, encoder.fingerprint)
     if warns:
-        mining_profile.warn_of_languages(find_profile(settings, encoder.fingerprint), [lang])
+        mining_profile.warn_of_languages(profile, [lang])
     if isinstance(encoder, Preloads) and not storage.exists(storage.join(config.output, EMBEDDINGS_MANIFEST)):
         encoder.preload()  # while the inputs are read
     times.append(time.perf_counter())
     _stage(config.output, lang, settings, encoder).start()  # before any work, because the folder can hold another encoder's embeddings
-    form = _choose_tokens(config, encoder, find_profile(settings, encoder.fingerprint))
+    form = _choose_tokens(config, encoder, profile)
     if form is not None:
         _token_stage(config.output, settings, encoder.fingerprint, form, {}).start()
     sentences = yield from ingest.run(config, inputs, sizes)
@@ -131,7 +133,7 @@ def pipeline(
     keys = {shard.name: stage.key({shard.name: shard.checksum}) for shard in sentences.shards}
     tokens = None if form is None else _token_stage(config.output, settings, encoder.fingerprint, form, stage.inputs)
     task = EmbedTask(config.output, settings, encoder.fingerprint, lang, sentences.shards, tokens)
-    details = {"encoder": absolute_name(config.encoder)}
+    details = {"encoder": absolute_name(config.encoder), **({"profile": measured} if (measured := profile.measured()) else {})}
     embeddings = yield from run_stage(stage, keys, task, lambda _: details, skip_failed=not config.strict)
     if tokens is not None:  # those that are missing or damaged are encoded again
         token_keys = {shard.name: _token_key(tokens, shard.name) for shard in embeddings.shards}
@@ -358,6 +360,12 @@ def find_profile(settings: EncoderSettings, fingerprint: str) -> mining_profile.
         loaded = _loaded.get(settings)
     profile = mining_profile.NO_PROFILE if loaded is None else mining_profile.of_encoder(loaded.encoder, fingerprint)
     return mining_profile.find(settings, fingerprint) if profile == mining_profile.NO_PROFILE else profile
+
+
+def profile_of(settings: EncoderSettings, corpus: Corpus) -> mining_profile.MiningProfile:
+    """Return the profile of the encoder of a corpus: that of `find_profile` or, if there is none, what the corpus records."""
+    profile = find_profile(settings, corpus.fingerprint)
+    return mining_profile.MiningProfile.check(**corpus.profile) if profile == mining_profile.NO_PROFILE else profile
 
 
 def load_once(settings: EncoderSettings, fingerprint: str | None = None) -> Encoder:

@@ -1,5 +1,6 @@
-"""`miner calibrate`: measure an encoder on the texts that ship with miner, and write its profile."""
+"""`miner calibrate`: measure an encoder on the texts that ship with miner, and write its profile; also before a run that is far longer."""
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,11 +8,18 @@ from typing import Any
 
 from miner import calibration
 from miner.calibration import MixedCorpora
-from miner.config.commands import CalibrateConfig, EncoderSettings
-from miner.encoders import PAIR, find_folder, find_kind, mining_profile
+from miner.config.commands import CalibrateConfig, EmbedConfig, EncoderSettings
+from miner.encoders import LASER, PAIR, TRANSFORMER, calibration_texts, find_folder, find_kind, is_offered, mining_profile
 from miner.encoders.mining_profile import MiningProfile
 from miner.errors import ConfigError
+from miner.text import readers
+from miner.text.sharding import InputFile, text_bytes
+from pipelines.beam import workers
 from pipelines.corpus import embed
+
+MIN_RATIO = 10  # of the text of a run to that of the measurement
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -49,3 +57,25 @@ def run(config: CalibrateConfig, mixtures: Sequence[MixedCorpora] | None = None)
     measured = calibration.measure(encoder, mixtures or calibration.read_mixtures())
     file = mining_profile.write_measured(folder, encoder.fingerprint, measured)
     return CalibrationResult(config.encoder, encoder.fingerprint, str(file), measured, round(time.perf_counter() - start, 1))
+
+
+def run_before_first_use(texts: Sequence[EmbedConfig], options: Sequence[str], mixtures: Sequence[MixedCorpora] | None = None) -> bool:
+    """Measure the encoder that will embed texts, if it has no probabilities and takes far longer for the texts; return whether it did.
+
+    So do transformers and LASER on this machine. Texts that an earlier run began to embed are mined as they were then.
+    """
+    if not texts or any(embed.recorded_fingerprint(text.output) is not None for text in texts):
+        return False
+    name = texts[0].encoder
+    if is_offered(name) or find_kind(name) not in (TRANSFORMER, LASER) or not workers.describe(options).is_here:
+        return False
+    uris = [uri for text in texts for uri in readers.expand(text.inputs)]
+    if readers.STDIN in uris or text_bytes([InputFile(uri, uri) for uri in uris]) < MIN_RATIO * calibration_texts.num_bytes():
+        return False
+    settings = texts[0].part(EncoderSettings)
+    encoder = embed.load_once(settings)
+    if mining_profile.of_folder(find_folder(name), encoder.fingerprint).probabilities:
+        return False
+    logger.info("%s: no probabilities yet; measuring them takes less than a tenth of this run (--calibrate none leaves it out)", name)
+    logger.info("%s", run(CalibrateConfig(**dict(settings)), mixtures).summary())
+    return True

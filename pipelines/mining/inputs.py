@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from miner import languages
+from miner.config.choices import AUTO
 from miner.config.commands import EmbedConfig, EncoderSettings, MineConfig, SentenceSettings, TextSettings, TokenSettings
 from miner.encoders import choose_side, with_recorded_dtype
 from miner.errors import ConfigError, DataError
@@ -14,6 +15,7 @@ from miner.io.corpus import Corpus, is_corpus, open_corpus
 from miner.text import readers
 from pipelines.beam.runner import Pipeline, together
 from pipelines.corpus import embed, ingest
+from pipelines.mining import calibrate
 from pipelines.search import build_index
 
 logger = logging.getLogger(__name__)
@@ -56,6 +58,8 @@ def open_sides(config: MineConfig, options: Sequence[str] = ()) -> Pipeline[Corp
         for corpus in corpora.values():
             check_encoder(corpus, config, options)
     configs: dict[Side, EmbedConfig] = {side: _embed_config(config, side) for side in texts}
+    if config.calibrate == AUTO:
+        calibrate.run_before_first_use(list(configs.values()), options)
     # Standard input comes first, alone: whether it has a sentence is known only when it is read.
     order = sorted(texts, key=lambda side: texts[side] != readers.STDIN)
     at_once = 1 if readers.STDIN in texts.values() else None

@@ -133,7 +133,7 @@ class _KnownEvidence:
 def _prepare(config: SelectConfig, gold_file: GoldFile | ReviewMarks | None, source: Corpus, target: Corpus) -> _KnownEvidence:
     """Read the evidence. Raises MinerError for evidence that does not fit the corpora."""
     gold = gold_pairs.resolve(gold_file, source, target)
-    profile = embed.find_profile(config, source.fingerprint)
+    profile = embed.profile_of(config, source)
     return _KnownEvidence(profile, gold, choose_threshold.prepare(config, profile, source, target))
 
 

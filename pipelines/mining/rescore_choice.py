@@ -137,7 +137,7 @@ def _find_stored(rescore: RescoreName, layer: int | None, settings: EncoderSetti
     forms = {corpus.tokens for corpus in corpora}
     if rescore == NONE or len(forms) > 1 or (form := forms.pop()) is None or layer not in (None, form[0]):
         return None
-    pays = rescore == LATE or embed.find_profile(settings, corpora[0].fingerprint).rescoring_pays
+    pays = rescore == LATE or embed.profile_of(settings, corpora[0]).rescoring_pays
     return form if pays else None
 
 

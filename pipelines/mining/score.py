@@ -121,7 +121,7 @@ def run(
                 backgrounds[side] = embedding.corpus(f"background-{side}", path, config.part(TextSettings))
         for background in backgrounds.values():
             inputs.check_pair(source, background)
-        profile = embed.find_profile(config, source.fingerprint)
+        profile = embed.profile_of(config, source)
         langs = source.lang, target.lang
         mining_profile.warn_of_languages(profile, langs)
         language.warn_if_unrated(config.pair_filters.bounds(), langs, config.lang_id_model)

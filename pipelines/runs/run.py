@@ -13,7 +13,7 @@ from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
 from miner import languages
-from miner.config.choices import FAISS, LATE, NONE
+from miner.config.choices import AUTO, FAISS, LATE, NONE
 from miner.config.commands import (
     EmbedConfig,
     EncoderSettings,
@@ -39,7 +39,7 @@ from pipelines.beam import reporting
 from pipelines.beam.reporting import StageRecord
 from pipelines.beam.runner import Pipeline, claim_output, discard_if_empty, run_pipeline, together
 from pipelines.corpus import embed
-from pipelines.mining import choose_threshold, inputs, mine, rescore_choice
+from pipelines.mining import calibrate, choose_threshold, inputs, mine, rescore_choice
 from pipelines.runs import verify
 from pipelines.search import build_index
 from pipelines.search import engine as engine_module
@@ -117,6 +117,8 @@ def run(config: RunConfig, options: Sequence[str] = ()) -> RunResult:
     start = time.perf_counter()
     tasks = _RunTasks(config, options)
     with claim_output(config.output):
+        if config.calibrate == AUTO and calibrate.run_before_first_use(list(tasks.texts.values()), options):
+            tasks = _RunTasks(config, options)  # by the new profile
         stage_records: list[StageRecord] = []
         failed = run_pipeline(tasks.pipeline(), options, stage_records)
         if failed and not tasks.mined:

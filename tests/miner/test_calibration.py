@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import tiny
 from sklearn.linear_model import LogisticRegression
 from support.command import error_of, output_of
 
@@ -15,8 +16,8 @@ import miner
 from miner import calibration
 from miner.calibration import LabelledPairs, MixedCorpora
 from miner.config.choices import RescoreName
-from miner.config.commands import CalibrateConfig
-from miner.encoders import load_encoder, mining_profile
+from miner.config.commands import CalibrateConfig, EmbedConfig
+from miner.encoders import calibration_texts, load_encoder, mining_profile
 from miner.encoders.base import TokenEncoder
 from miner.mining.candidates import pair_margins
 from miner.mining.margin_sample import MarginSample
@@ -135,6 +136,36 @@ def test_a_measured_encoder_has_probabilities_and_the_same_fingerprint(copied_to
     texts[1].write_text("un trois\ndeux cinq\n")
     output_of("mine", *texts, "--output", tmp_path / "out", "--encoder", copied_toy_encoder, "--min-probability", 0)
     assert "probability" in pq.read_table(tmp_path / "out" / "bitext.parquet").column_names
+
+
+def test_corpora_keep_the_probabilities_of_their_encoder(copied_toy_encoder: Path, tmp_path: Path) -> None:
+    calibrate.run(CalibrateConfig(encoder=str(copied_toy_encoder)), number_mixtures())
+    for lang, text in (("en", "one three\ntwo five\n"), ("fr", "un trois\ndeux cinq\n")):
+        (tmp_path / lang).write_text(text)
+        output_of("embed", tmp_path / lang, "--lang", lang, "--encoder", copied_toy_encoder, "--output", tmp_path / f"{lang}-embedded")
+    shutil.rmtree(copied_toy_encoder)
+    output_of("mine", tmp_path / "en-embedded", tmp_path / "fr-embedded", "--output", tmp_path / "out", "--min-probability", 0)
+    assert "probability" in pq.read_table(tmp_path / "out" / "bitext.parquet").column_names
+
+
+def test_an_encoder_is_measured_before_a_run_that_is_far_longer(tmp_path: Path) -> None:
+    encoder = tiny.save_transformer(tmp_path / "encoder")
+    (tmp_path / "short.txt").write_text("one two\n")
+    (tmp_path / "long.txt").write_text("one two three\n" * (10 * calibration_texts.num_bytes() // len("one two three\n") + 1))
+
+    def is_measured(text: str, output: str = "out", **settings: str) -> bool:
+        config = EmbedConfig(
+            inputs=(str(tmp_path / text),), output=str(tmp_path / output), encoder=str(encoder), pooling="mean", **settings
+        )
+        return calibrate.run_before_first_use([config], (), number_mixtures())
+
+    output_of("embed", tmp_path / "short.txt", "--encoder", encoder, "--pooling", "mean", "--output", tmp_path / "begun")
+    assert not is_measured("short.txt")
+    assert not is_measured("long.txt", output="begun")
+    assert mining_profile.read(encoder) == mining_profile.NO_PROFILE
+    assert is_measured("long.txt")
+    assert set(mining_profile.read(encoder).probabilities) == {"ratio", "distance", "absolute"}
+    assert not is_measured("long.txt")
 
 
 def test_a_profile_in_the_cache_is_that_of_its_fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

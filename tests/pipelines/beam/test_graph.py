@@ -110,7 +110,7 @@ def test_tasks_know_whether_a_gpu_makes_them_faster(toy_encoder: Path, tmp_path:
     on_cpu, rounded = (transformer.model_copy(update=change) for change in ({"device": "cpu"}, {"dtype": "int8"}))
     encoders = (transformer, on_cpu, rounded, EncoderSettings(encoder=str(toy_encoder)))
     assert [EmbedTask("out", each, "", "und", ()).uses_accelerator for each in encoders] == [True, False, False, False]
-    no_files, corpus = StepOutput("steps", (), 0, Counter()), Corpus("out", "eng", 8, "", None, None, (), {}, {}, None)
+    no_files, corpus = StepOutput("steps", (), 0, Counter()), Corpus("out", "eng", 8, "", None, None, (), {}, {}, None, {})
     sides = ([RescoredSide(corpus, {}, each, None)] * 2 for each in encoders)
     tasks = [RescoreTask("out", RescoredEdges(no_files, None), no_files, both, 4) for both in sides]
     assert [task.uses_accelerator for task in tasks] == [True, False, False, False]

@@ -22,6 +22,7 @@ from miner.io import stages
 WIDTH, LAYERS, LAYER = 128, 3, 2
 NUM_LINES = 60
 MINING = "--threshold", 0.5
+LIKE_THE_ENCODER: dict[str, Any] = {"pooling": "mean", "device": "cpu", "dtype": "float32", "batch_tokens": 16}
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -212,6 +213,29 @@ def test_python_and_scores_use_stored_tokens(
     common = margins.keys() & expected.keys()
     assert len(common) > 10
     np.testing.assert_allclose([margins[pair] for pair in common], [expected[pair] for pair in common], atol=1e-6)
+
+
+def test_embeddings_in_memory_keep_their_tokens(model: Path, texts: tuple[Path, Path], passes: list[int], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(model, tmp_path / "model"))
+    weights = {"intercept": -1, "margin": 2, "length_ratio": 0, "numbers": 0}
+    (folder / "mining.json").write_text(json.dumps({"probabilities": {"ratio": {"rescored": weights}}}))
+    encoder = miner.load_encoder(str(folder), pooling="mean", device="cpu", dtype="float32", batch_tokens=16)
+    lines = [[*path.read_text(encoding="utf-8").splitlines(), "", "one two"] for path in texts]
+    lines[0].insert(0, lines[0][-3])  # a repeated text
+    sides = [miner.embed(side, encoder) for side in lines]
+    passes.clear()
+    shutil.rmtree(folder)
+    bitext = miner.mine(*sides, retrieval="all", threshold=0.0)
+    assert not passes
+    assert "probability" in bitext.to_arrow().column_names  # the embeddings keep the profile of the encoder
+    expected = miner.mine(*lines, encoder=str(model), retrieval="all", threshold=0.0, **LIKE_THE_ENCODER).to_arrow()
+    margins = [
+        {(row["source_text"], row["target_text"]): row["margin"] for row in table.to_pylist()} for table in (bitext.to_arrow(), expected)
+    ]
+    assert margins[0] == margins[1]
+    plain = [miner.embed(side, encoder, rescore="none") for side in lines]
+    assert plain[0].tokens is None
+    assert miner.mine(*plain, retrieval="all", threshold=0.0).to_arrow()["margin"].to_pylist() != bitext.to_arrow()["margin"].to_pylist()
 
 
 def test_the_plan_has_the_size_of_tokens(model: Path, tmp_path: Path) -> None:
