@@ -1,7 +1,8 @@
 """Number agreement of a pair. Wrong pairs often differ only in their numbers: the same template with another year or price.
 
 A number is a run of digits of any script. Differences in notation are ignored: thousands and decimal separators, leading zeros and
-trailing zeros of a fraction (`.5`, `0.50`), magnitude words (`2万`, `20 thousand`, `20,000`), and two-digit years (`the 90s`, `1990`).
+trailing zeros of a fraction (`.5`, `0.50`), magnitude words (`2万`, `20 thousand`, `20,000`), two-digit years (`the 90s`, `1990`), and the
+parts of dates, times and decimals (`18.12`, `12月18日`).
 """
 
 import re
@@ -49,6 +50,8 @@ def _disagreement(source: Numbers, target: Numbers) -> float:
         source, target = _cancel_years(source, target)
         target, source = _cancel_years(target, source)
         source, target = _cancel_magnitudes(source, target)
+        source, target = _cancel_parts(source, target)
+        target, source = _cancel_parts(target, source)
     return min(source.total(), target.total()) / num_fewer
 
 
@@ -68,6 +71,20 @@ def _cancel_magnitudes(source: Numbers, target: Numbers) -> tuple[Numbers, Numbe
             if digits == other_digits and abs(power - other_power) >= MIN_MAGNITUDE_ZEROS:
                 source, target = source - Counter([number]), target - Counter([other])
                 break
+    return source, target
+
+
+def _cancel_parts(source: Numbers, target: Numbers) -> tuple[Numbers, Numbers]:
+    """Remove numbers with a fraction of `source`, and two numbers of `target` that are its whole part and its fraction.
+
+    So are dates, times and decimals that one side writes with words or other signs: 18.12 and 12月18日, 5.30 and 5：30, 1.55 and １・５５.
+    """
+    for number in [number for number in source.elements() if "." in number]:
+        whole, _, fraction = number.partition(".")
+        parts = target - Counter([whole])
+        last = next((other for other in parts if other.rstrip("0") == fraction), None)  # trailing zeros of a fraction are not kept
+        if whole in target and last is not None:
+            source, target = source - Counter([number]), parts - Counter([last])
     return source, target
 
 

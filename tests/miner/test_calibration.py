@@ -1,5 +1,6 @@
 """What `miner calibrate` measures."""
 
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -174,6 +175,18 @@ def test_a_profile_in_the_cache_is_that_of_its_fingerprint(tmp_path: Path, monke
     (tmp_path / "profiles" / "print-1" / "mining.json").write_text('{"rescoring_pays": false}')
     assert not mining_profile.of_folder(tmp_path, "print-1").rescoring_pays
     assert mining_profile.of_folder(tmp_path, "print-2") == mining_profile.NO_PROFILE
+
+
+def test_a_directory_that_cannot_be_written_keeps_its_profile_in_the_cache(
+    copied_toy_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MINER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(os, "access", lambda path, _: Path(path) != copied_toy_encoder)  # root may write everywhere
+    result = calibrate.run(CalibrateConfig(encoder=str(copied_toy_encoder)), number_mixtures())
+    assert result.file == str(tmp_path / "cache" / "profiles" / result.fingerprint / "mining.json")
+    assert not (copied_toy_encoder / "mining.json").exists()
+    moved = copied_toy_encoder.rename(tmp_path / "moved")
+    assert mining_profile.of_folder(moved, result.fingerprint).probabilities == result.measured.probabilities
 
 
 def test_the_probabilities_of_an_encoder_are_replaced_only_on_request() -> None:
