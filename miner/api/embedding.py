@@ -12,19 +12,19 @@ import pyarrow as pa
 from miner import encoders, languages
 from miner.api.options import with_options
 from miner.api.results import TableResult
-from miner.api.workspace import TEXT, EncoderLike, list_texts, open_workspace, write_texts
+from miner.api.workspace import TEXT, EncoderLike, check_side, list_texts, open_workspace, write_texts
 from miner.arrays import Ids, Ints, Vectors
 from miner.config.choices import AUTO, RescoreName
 from miner.config.commands import EmbedConfig, EncoderSettings, TextSettings
 from miner.config.filters import settings_from
 from miner.encoders import Encoder
-from miner.encoders.base import check_texts
 from miner.io import storage
 from miner.io.corpus import Corpus, open_corpus
-from miner.text import readers
-from miner.text.normalise import sentence_id, sentence_ids
+from miner.text.normalise import clean_all, sentence_id, sentence_ids
 from miner.units import list_counts
 from pipelines.corpus import embed as pipeline
+
+NOT_DROPPED = ("lines", "kept", "duplicate")  # counts of texts that have a vector
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class EmbeddedTokens:
 
 @dataclass(frozen=True, eq=False)
 class Embeddings(TableResult):
-    """The vectors of n texts, in their order. A text that is empty or too long has the text "" and a vector of zeros."""
+    """The vectors of n texts, in their order. A text that is empty, too long or without letters has the text "" and a vector of zeros."""
 
     ids: Ids  # (n,) equal texts have equal ids
     texts: Sequence[str]  # n cleaned texts
     vectors: Vectors  # (n, dim) float16 of length 1, as they are stored on disk
     lang: str
     fingerprint: str  # of the encoder
-    dropped: Mapping[str, int] = field(default_factory=dict)  # texts with a vector of zeros, by reason: `empty`, `too_long`
+    dropped: Mapping[str, int] = field(default_factory=dict)  # texts with a vector of zeros, by reason
     tokens: EmbeddedTokens | None = None  # of a transformer that rescores
     profile: Mapping[str, Any] = field(default_factory=dict)  # what was measured of the encoder, such as weights of probabilities
 
@@ -100,7 +100,8 @@ def embed(
         **options: How the encoder runs: `pooling`, `device`, `dtype`, `batch_tokens`, `max_tokens`, `prompt` and `side`, as in `miner
             embed`.
 
-    Raises a MinerError for texts that are not strings, an unknown language, invalid options, or an encoder that cannot be loaded.
+    Raises a MinerError for texts that are not strings or all empty, an unknown language, invalid options, or an encoder that cannot be
+    loaded.
 
     Example:
         >>> embeddings = miner.embed(["Good morning.", "Guten Morgen."])
@@ -108,24 +109,25 @@ def embed(
         (2, 256)
     """
     listed = list_texts(texts)
-    check_texts(listed)
-    block = readers.clean_block("texts", 1, list(listed), settings_from(TextSettings, {"max_chars": max_chars}))
-    rows, code = block.lines - 1, languages.canonical(lang)
-    cleaned, ids = np.full(len(listed), "", dtype=object), np.full(len(listed), sentence_id(""))
-    cleaned[rows], ids[rows] = block.texts, sentence_ids(block.texts)
+    check_side(listed, "texts")
+    cleaned = np.array(clean_all(listed), dtype=object)
+    ids = sentence_ids(cleaned.tolist())
     with open_workspace(None, encoder) as (folder, name):
         options["encoder"] = name
-        identity = pipeline.identify_encoder(settings_from(EncoderSettings, options), ())
-        vectors, tokens, profile = np.zeros((len(listed), identity.dim), np.float16), None, dict[str, Any]()
-        if len(rows):
-            inputs, output = (write_texts(listed, folder, "texts"),), storage.join(folder, "embedded")
-            options |= {"inputs": inputs, "output": output, "text_column": TEXT, "lang": lang, "max_chars": max_chars, "rescore": rescore}
-            pipeline.run(settings_from(EmbedConfig, options), warns=True)
-            corpus = open_corpus(output)
-            vectors[rows], profile = corpus.vectors_of(ids[rows]), dict(corpus.profile)
-            tokens = None if corpus.tokens is None else _read_tokens(corpus, ids, rows)
-    dropped = {reason: block.counts[reason] for reason in ("empty", "too_long") if block.counts[reason]}
-    return Embeddings(ids, cleaned.tolist(), vectors, code, identity.fingerprint, dropped, tokens, profile)
+        settings_from(EncoderSettings, options)  # other options name what this function makes
+        inputs, output = (write_texts(listed, folder, "texts"),), storage.join(folder, "embedded")
+        options |= {"inputs": inputs, "output": output, "text_column": TEXT, "lang": lang, "max_chars": max_chars, "rescore": rescore}
+        result = pipeline.run(settings_from(EmbedConfig, options), warns=True)
+        corpus = open_corpus(output)
+        rows = np.flatnonzero(np.isin(ids, corpus.find_present(np.unique(ids)).ids))
+        vectors = np.zeros((len(listed), result.dim), np.float16)
+        vectors[rows], profile = corpus.vectors_of(ids[rows]), dict(corpus.profile)
+        tokens = None if corpus.tokens is None else _read_tokens(corpus, ids, rows)
+    is_dropped = np.ones(len(listed), bool)
+    is_dropped[rows] = False
+    cleaned[is_dropped], ids[is_dropped] = "", sentence_id("")
+    dropped = {reason: count for reason, count in result.counts.items() if count and reason not in NOT_DROPPED}
+    return Embeddings(ids, cleaned.tolist(), vectors, result.lang, result.fingerprint, dropped, tokens, profile)
 
 
 def _read_tokens(corpus: Corpus, ids: Ids, rows: Ints) -> EmbeddedTokens:

@@ -15,7 +15,7 @@ from miner import encoders
 from miner.api.options import with_options
 from miner.api.results import TableResult
 from miner.api.sides import SIDES, Side, SideFile, SideWriter, is_vectors
-from miner.api.workspace import EncoderLike, FilePath, open_workspace
+from miner.api.workspace import EncoderLike, FilePath, is_list, open_workspace, write_pairs
 from miner.config.choices import LATE, ThresholdChoice
 from miner.config.commands import NO_FILTERS, FromCandidatesConfig, MineConfig, ScoreConfig
 from miner.config.filters import FILTERS, settings_from
@@ -29,6 +29,7 @@ from pipelines.beam.runner import claim_output
 from pipelines.mining import mine as pipeline
 from pipelines.mining import select_pairs, summary
 from pipelines.mining.mine import MineResult
+from pipelines.mining.pair_groups import group_sentences
 
 ON_DISK = SideFile("")
 
@@ -94,6 +95,15 @@ class Bitext(TableResult):
         return self.result.bitext.dropped
 
     @property
+    def groups(self) -> pa.Table:
+        """The sentences that pairs connect, such as paraphrases, by group: columns group, text, and row, or file and line of a file."""
+        table = group_sentences(self.files[writers.PARQUET])
+        if {"source_row", "target_row"} <= {*self.table.column_names}:
+            rows = pc.subtract(table["line"], 1)
+            table = pa.table({"group": table["group"], "text": table["text"], "row": rows})
+        return table
+
+    @property
     def figures(self) -> dict[str, Any]:
         """All measurements, as `--json` writes them."""
         return self.result.figures()
@@ -142,7 +152,12 @@ def mine(
         >>> bitext.to_pandas()[["margin", "source_text", "target_text"]]
     """
     with open_workspace(output, encoder) as (folder, name):
+        gold, planted = options.get("gold", ()), options.get("planted")
+        if planted is not None and is_list(planted):
+            options["planted"] = write_pairs(planted, folder, "planted")
         if from_candidates is not None:
+            if is_list(gold):
+                options["gold"] = write_pairs(gold, folder, "gold")
             options |= {"candidates": from_candidates, "output": folder, "encoder": name}
             selection = settings_from(FromCandidatesConfig, options)
             return Bitext.read(pipeline.run_from_candidates(selection), (ON_DISK, ON_DISK))
@@ -150,19 +165,25 @@ def mine(
             target = source
         if source is None or target is None:
             raise ConfigError("give a source and a target, or from_candidates")
+        if is_list(gold):
+            del options["gold"]  # until the sides are written
         options |= {"source": "", "target": "", "output": folder, "encoder": name}
-        chosen = options.get(FILTERS)
-        if isinstance(chosen, Sequence) and (is_vectors(source) or is_vectors(target)):  # whose filters are off by default
-            options[FILTERS] = [NO_FILTERS, *([chosen] if isinstance(chosen, str) else chosen)]
+        if is_vectors(source) or is_vectors(target):
+            options[FILTERS] = without_filters(options.get(FILTERS, ()))
         config = settings_from(MineConfig, options)  # before anything is written
-        if config.paraphrases:
-            sides = (SideWriter(folder, config).write(source, "source", "source"),) * 2
-        else:
-            sides = SideWriter(folder, config).write_sides((source, target))
+        writer = SideWriter(folder, config)
+        sides = (writer.write(source, "source", "source"),) * 2 if config.paraphrases else writer.write_sides((source, target))
         check_vectors(config, sides)
-        paths = {role: side.path for role, side in zip(SIDES, sides, strict=True)}
+        paths: dict[str, Any] = {role: side.path for role, side in zip(SIDES, sides, strict=True)}
+        if is_list(gold):
+            paths["gold"] = (writer.write_gold(gold, (source, target), sides),)
         columns = {f"{role}_column": side.column for role, side in zip(SIDES, sides, strict=True) if side.column}
         return Bitext.read(pipeline.run(config.model_copy(update={**paths, **columns})), sides)
+
+
+def without_filters(chosen: Any) -> Any:
+    """Return the values of `filters` for vectors, whose filters are off by default; anything else than texts as it is."""
+    return [NO_FILTERS, *([chosen] if isinstance(chosen, str) else chosen)] if isinstance(chosen, Sequence) else chosen
 
 
 def check_vectors(config: MineConfig | ScoreConfig, sides: Sequence[SideFile]) -> None:

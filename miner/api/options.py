@@ -2,7 +2,9 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 from miner.config.base import Settings
@@ -10,7 +12,35 @@ from miner.config.filters import FILTERS, filter_groups
 from miner.config.messages import as_keyword, respelling, suggest
 from miner.errors import ConfigError
 
+LINE_CHARS = 120  # of a docstring
+
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class _Signature(inspect.Signature):
+    """All parameters, for completion; `help` prints a few of them, as its screen would not hold the others."""
+
+    printed = ""
+
+    def __str__(self) -> str:
+        return self.printed
+
+    def format(self, **_: Any) -> str:  # from Python 3.13 on
+        return self.printed
+
+
+def _list_options(model: type[Settings], defaults: Mapping[str, Any]) -> str:
+    """Return a paragraph of a docstring that lists options with their defaults, grouped by the settings that the model consists of."""
+    groups: dict[type[Settings], list[str]] = {base: [] for base in [*model.__bases__, model]}
+    for name, default in defaults.items():
+        owner = next((base for base in groups if name in base.model_fields), model)
+        groups[owner].append(name if default in (None, False, ()) else f"{name}={default!r}")
+    lines = ["", "    Options, as `--help` of the command describes them:"]
+    for owner, names in groups.items():
+        if names:
+            title = "Others" if owner is model and len(groups) > 2 else re.split(r"[.:;](?: |$)", str(owner.__doc__))[0]
+            lines += textwrap.wrap(f"{title}: {', '.join(names)}", LINE_CHARS, initial_indent=" " * 8, subsequent_indent=" " * 12)
+    return "\n".join([*lines, ""])
 
 
 def with_options(model: type[Settings], without: Iterable[str] = ()) -> Callable[[Function], Function]:
@@ -27,7 +57,9 @@ def with_options(model: type[Settings], without: Iterable[str] = ()) -> Callable
                 default = field.get_default(call_default_factory=True)
                 parameters.append(inspect.Parameter(name, keyword, default=default, annotation=field.annotation))
 
-        stated = signature.replace(parameters=parameters)
+        stated = _Signature(parameters, return_annotation=signature.return_annotation)
+        stated.printed = str(inspect.Signature([part.replace(annotation=part.empty) for part in signature.parameters.values()]))
+        options = {parameter.name: parameter.default for parameter in parameters[len(signature.parameters) - 1 :]}
         choices = [parameter.name for parameter in parameters if parameter.kind is keyword]
 
         @functools.wraps(function)
@@ -39,6 +71,7 @@ def with_options(model: type[Settings], without: Iterable[str] = ()) -> Callable
                 return function(*args, **options)
 
         call.__signature__ = stated  # type: ignore[attr-defined]
+        call.__doc__ = (function.__doc__ or "").replace("\n    Raises", f"{_list_options(model, options)}\n    Raises", 1)
         return cast("Function", call)
 
     return decorate

@@ -11,25 +11,25 @@ import pyarrow as pa
 
 from miner import encoders
 from miner.api.embedding import Embeddings
-from miner.api.mining import check_vectors
+from miner.api.mining import check_vectors, without_filters
 from miner.api.options import with_options
 from miner.api.results import TableResult
 from miner.api.sides import SIDES, Side, SideFile, SideWriter, is_vectors
 from miner.api.workspace import TEXT, EncoderLike, open_workspace, write_texts
 from miner.arrays import Floats, Ints
 from miner.config.commands import ScoreConfig
-from miner.config.filters import settings_from
+from miner.config.filters import FILTERS, settings_from
 from miner.io import storage, table_files
 from pipelines.mining import score as pipeline
 from pipelines.mining.score import ScoreResult
-from pipelines.mining.scored_lines import SCORED
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PairScores(TableResult):
     """The margins of n pairs, in the order of the input: of all of them, or of those that the bounds keep.
 
-    Columns: row, margin, similarity and, but for vectors, source_text and target_text, null for a dropped text.
+    Columns: row, margin, similarity, probability, reason, but for vectors source_text and target_text, null for a dropped text; for a file
+    also line and, of a table with both sides, its other columns.
     """
 
     table: pa.Table
@@ -101,6 +101,8 @@ def score(
     with open_workspace(None, encoder) as (folder, name):
         output = storage.join(folder, "scored.parquet")
         options |= {"source": "", "output": output, "encoder": name}
+        if is_vectors(source) or is_vectors(target):
+            options[FILTERS] = without_filters(options.get(FILTERS, ()))
         config = settings_from(ScoreConfig, options)  # before anything is written
         writer = SideWriter(folder, config)
         sides = writer.write_sides((source, target))
@@ -114,8 +116,9 @@ def score(
                 changes[f"background_{role}"] = writer.write_background(background, role)
         result = pipeline.run(config.model_copy(update=changes), embedded=embedded)
         table = table_files.read_table(output)
-    names = [name for name in SCORED.names if all(side.has_texts for side in sides) or not name.endswith("_text")]
-    return PairScores(table.select(names), result)
+    hidden = {"line"} if any(side.is_in_memory for side in sides) else set()
+    hidden |= {"source_text", "target_text"} if not all(side.has_texts for side in sides) else set()
+    return PairScores(table.select([name for name in table.column_names if name not in hidden]), result)
 
 
 def _write_lines(side: Side, file: SideFile, folder: str, role: str) -> SideFile:

@@ -1,5 +1,6 @@
 """The sides of mining and scoring in Python, as files that the pipelines read."""
 
+import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import xxhash
 
 from miner import languages
 from miner.api.embedding import Embeddings
-from miner.api.workspace import TEXT, FilePath, list_texts, write_texts
+from miner.api.workspace import TEXT, FilePath, list_texts, write_pairs, write_texts
 from miner.arrays import Ids, Ints, Vectors
 from miner.config.commands import EmbedConfig, MineConfig, ScoreConfig
 from miner.encoders import choose_side
@@ -87,6 +88,18 @@ class SideWriter:
             return SideFile(self._embed(items, name, role))
         return SideFile(write_texts(items, self.folder, name), TEXT, is_in_memory=True)
 
+    def write_gold(self, pairs: Iterable[Sequence[Any]], sides: Sequence[Side], files: Sequence[SideFile]) -> str:
+        """Write pairs of rows of sides in memory, or of line numbers of files, as a file of gold. Raises ConfigError for other pairs."""
+        columns = np.array([_as_rows(pair) for pair in pairs], np.int64).reshape(-1, 2).T
+        for rows, side, file in zip(columns, sides, files, strict=True):
+            if file.is_in_memory:
+                if isinstance(side, Embeddings):  # of which a repeated text is stored once
+                    first, inverse = np.unique(side.ids, return_index=True, return_inverse=True)[1:]
+                    is_row = rows < len(inverse)
+                    rows[is_row] = first[inverse[rows[is_row]]]
+                rows += 1
+        return write_pairs(columns.T.tolist(), self.folder, "gold")
+
     def _embed(self, inputs: Sequence[FilePath], name: str, role: str, **settings: Any) -> str:
         """Embed texts as a corpus in the workspace, and return its directory."""
         chosen = {key: getattr(self.config, key) for key in self.config.model_fields_set & EmbedConfig.model_fields.keys()}
@@ -97,6 +110,17 @@ class SideWriter:
 
     def _lang(self, role: str) -> str:
         return languages.canonical(getattr(self.config, f"{role}_lang"))
+
+
+def _as_rows(pair: Any) -> tuple[int, int]:
+    """Return a pair of row numbers. Raises ConfigError for anything else."""
+    try:
+        rows = tuple(map(operator.index, pair))
+    except TypeError:
+        rows = ()
+    if len(rows) != 2 or not 0 <= min(rows) <= max(rows) < MAX_ID:
+        raise ConfigError(f"gold: {pair!r} is not a pair of rows such as (0, 3); give a file, or a list of pairs")
+    return rows[0], rows[1]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +73,4 @@ def train(
         config = TrainConfig.check(**config)
     elif not isinstance(config, TrainConfig):
         raise ConfigError(f"config: expected a path, the name of a recipe or a mapping of settings, not {type(config).__name__}")
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sparse ", UserWarning)  # of torch, about its sparse tensors
-        return TrainedEncoder(os.fspath(output), run.train(config, os.fspath(output), resume))
+    return TrainedEncoder(os.fspath(output), run.train(config, os.fspath(output), resume))

@@ -16,13 +16,14 @@ from miner.encoders.base import check_texts
 from miner.errors import ConfigError, DataError, MinerError
 from miner.io import storage, table_files
 from miner.io.defer_pandas import defer_pandas
+from miner.text.normalise import clean_all
 
 FilePath: TypeAlias = str | os.PathLike[str]
 EncoderLike: TypeAlias = FilePath | Encoder
 
 TEXT = "text"  # column of a file of texts
 TEXTS = "_texts"  # folder of these files
-LIST_FILE = re.compile(rf"\S*/{TEXTS}/([\w-]+)-[0-9a-f]{{32}}\.parquet")
+LIST_FILE = re.compile(rf"\S*/{TEXTS}/([\w-]+?)(-[0-9a-f]{{32}}\.parquet|\.tsv)")
 
 
 @contextlib.contextmanager
@@ -78,6 +79,25 @@ def check_side(texts: Sequence[str], role: str) -> None:
     check_texts(texts)
     if not any(text.strip() for text in texts):
         raise DataError(f"{role}: no sentence; give texts that are not empty")
+
+
+def is_list(value: Any) -> bool:
+    """Return whether a value is neither the path of a file nor a list of paths."""
+    if isinstance(value, str | os.PathLike):
+        return False
+    return not (isinstance(value, Sequence) and all(isinstance(item, str | os.PathLike) for item in value))
+
+
+def write_pairs(pairs: Iterable[Sequence[Any]], folder: str, name: str) -> str:
+    """Write pairs of texts or numbers as a file of two columns, and return its path. Raises ConfigError for anything but pairs."""
+    path = storage.join(folder, TEXTS, f"{name}.tsv")
+    rows = [pair if isinstance(pair, str) else list(pair) for pair in pairs]
+    if odd := [row for row in rows if isinstance(row, str) or len(row) != 2]:
+        raise ConfigError(f"{name}: {odd[0]!r} is not a pair; give a file, or a list of pairs")
+    storage.make_folder(storage.join(folder, TEXTS))
+    with storage.atomic(path) as file:
+        file.writelines("\t".join(clean_all([str(cell) for cell in row])).encode() + b"\n" for row in rows)
+    return path
 
 
 def write_texts(texts: Sequence[str], folder: str, role: str) -> str:

@@ -1,5 +1,6 @@
 """`miner loop`."""
 
+from collections import Counter
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -7,6 +8,7 @@ import click
 
 from miner.cli import console, options, report
 from miner.errors import require
+from miner.units import list_counts
 
 if TYPE_CHECKING:
     from pipelines.loop.loop import LoopResult
@@ -52,13 +54,25 @@ def summary(result: "LoopResult") -> str:
     """Return a line per round, the rounds that were rolled back, and why the loop ended."""
     figures = result.figures()
     rows: list[tuple[str, ...]] = [COLUMNS, ("seed", *_scores(figures["start"]), "", "", "", "")]
-    rolled_back = []
+    rolled_back, dropped = list[str](), list[str]()
     for number, outcome in enumerate(figures["rounds"]):
         rows.append((f"{number:02d}", *_scores(outcome), *_mined(outcome)))
         if "dev" in outcome and not outcome["kept"]:
             rolled_back.append(f"round {number:02d} was rolled back")
+        if filtered := list_counts(_count_filtered(outcome["selection"])):
+            dropped.append(f"round {number:02d}: the filters dropped {filtered}")
     lines = ["".join(cell.rjust(11) for cell in row) for row in rows]
-    return "\n".join([*lines, *rolled_back, f"the loop ended: {figures['stop_reason']}", f"best on dev: {figures['best']}", result.encoder])
+    return "\n".join(
+        [*lines, *rolled_back, *dropped, f"the loop ended: {figures['stop_reason']}", f"best on dev: {figures['best']}", result.encoder]
+    )
+
+
+def _count_filtered(selection: dict[str, Any]) -> Counter[str]:
+    """Return the candidates that the filters of mining dropped in all pairs of languages, by reason."""
+    counts = Counter[str]()
+    for pair in selection["pairs"].values():
+        counts.update(pair.get("filtered", {}))
+    return counts
 
 
 def _scores(figures: dict[str, Any]) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -42,7 +42,7 @@ class SettingsCommand(click.Command):
         parameters = [
             *(_argument(name, fields[name]) for name in arguments),
             *(_option(name, fields[name]) for name in options if name not in groups),
-            *([_filter_option(groups.values())] if groups else []),
+            *([_filter_option([*groups.values()])] if groups else []),
         ]
         self.names = [str(parameter.name) for parameter in parameters]
         self.params = [*parameters, *self.params]
@@ -125,9 +125,11 @@ def _range(constraints: Sequence[Any]) -> str:
     return f"{low[0]}x{high}" if low and high else f"x{low[1] if low else high}" if bounds else ""
 
 
-def _filter_option(groups: Iterable[Filters]) -> click.Option:
+def _filter_option(groups: Collection[Filters]) -> click.Option:
     names = ", ".join(name for group in groups for name in type(group).model_fields)
-    default = RECOMMENDED if any(group.bounds() for group in groups) else NO_FILTERS
+    default = ", ".join(f"{name}={bound:g}" for group in groups for name, bound in group.bounds().items()) or NO_FILTERS
+    if all(group == type(group)() for group in groups):
+        default = RECOMMENDED
     help = (
         f"Turn on a filter, with its usual bound or BOUND, or off, with `off` as BOUND. {RECOMMENDED}: those that drop few translations;"
         f" {NO_FILTERS}: no filter. One of {names}. Repeatable.  [default: {default}]"
@@ -146,7 +148,7 @@ suite_option = click.option(
 print_config_option = click.option(
     "--print-config", is_flag=True, help="Print CONFIG with all defaults filled in, as YAML, and do nothing else."
 )
-report_option = click.option("--no-report", is_flag=True, help="Do not write report.html.")
+report_option = click.option("--no-report", is_flag=True, help="Do not write the report.")
 
 
 def print_config(settings: Settings) -> None:

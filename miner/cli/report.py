@@ -27,17 +27,25 @@ if TYPE_CHECKING:
 def command(folder: str, gold: tuple[str, ...], sample: int | None) -> None:
     """Write DIR/report.html: charts of the results in DIR.
 
-    DIR is a directory of `miner mine`, `miner run`, `miner train` or `miner loop`, or has figures of `miner eval`. The page opens without a
-    network.
+    DIR is a directory of `miner mine`, `miner run`, `miner train` or `miner loop`, or has figures of `miner eval`; or a file of `miner
+    score`, beside which FILE.report.html is written. The page opens without a network.
 
     \b
     Examples:
       miner report mined --sample 200
       miner report mined --gold marks.tsv
     """
+    from miner.io import storage
     from miner.report.build import write
     from miner.report.marking import SAMPLE_PAIRS
 
+    if not storage.is_folder(folder) and storage.exists(folder):
+        if gold or sample is not None:
+            raise ConfigError(f"{folder}: --{'gold' if gold else 'sample'} has no effect on the report of a file; remove it")
+        from miner.report import scored_pairs
+
+        console.echo(scored_pairs.write(folder))
+        return
     uri = write(folder, gold_module.read(folder, gold), identify=True, sample_pairs=sample or SAMPLE_PAIRS)
     if uri is None:
         raise DataError(
@@ -54,6 +62,16 @@ def preload_charts() -> None:
 def _import_charts() -> None:
     with contextlib.suppress(ConfigError):  # a missing package is reported where charts are drawn
         importlib.import_module("miner.report.charts")
+
+
+def write_scored_report(uri: str) -> str | None:
+    """Write the report of a file of `miner score` and return its path; None if a package is missing."""
+    try:
+        from miner.report import scored_pairs
+    except ConfigError as error:
+        console.warn(f"no report: {error}")
+        return None
+    return scored_pairs.write(uri)
 
 
 def write_report(folder: str, known_pairs: "KnownPairs | None" = None, identify: bool = False) -> str | None:

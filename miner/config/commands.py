@@ -89,7 +89,7 @@ class SideLanguages(Settings):
 
 
 class SideColumns(TextSettings, SideLanguages):
-    """The columns of both sides, which may be in one file."""
+    """How the texts of both sides, which may be columns of one file, are read and cleaned."""
 
     source_column: str | None = Field(None, description="Column of the source: a name, a number from 1, or a language of TMX.")
     target_column: str | None = Field(None, description="Column of the target, which may be in the same file: leave TARGET out.")
@@ -198,6 +198,9 @@ class SentenceFilters(Filters):
     language: float | None = Field(None, ge=0, le=1, description="Minimum probability of the language, relative to the most probable one.")
 
 
+WITH_LETTERS = SentenceFilters(**{**SentenceFilters.none().model_dump(), "letters": 0.01})  # drops numbers, dates and rules only
+
+
 class PairTextFilters(Filters):
     """Filters of pairs by their texts; see docs/filters.md."""
 
@@ -233,7 +236,7 @@ class DroppedSettings(IdentifierSettings):
 class SentenceSettings(DroppedSettings):
     """The sentences of a text that are embedded."""
 
-    sentence_filters: SentenceFilters = Field(SentenceFilters.none(), description="Bounds of the filters of sentences.")
+    sentence_filters: SentenceFilters = Field(WITH_LETTERS, description="Bounds of the filters of sentences.")
     split: bool = Field(False, description="Split each line into sentences by the rules of its language; needs the extra `split`.")
     collapse: bool = Field(False, description="Treat sentences that differ only in case, punctuation and spaces as one.")
 
@@ -424,6 +427,12 @@ class FirstUseSettings(Settings):
     )
 
 
+class PairGroupSettings(Settings):
+    """What is written beside the pairs."""
+
+    groups: bool = Field(False, description="Also write groups.tsv.gz: the sentences that pairs connect, such as paraphrases, by group.")
+
+
 class MineConfig(
     MinedSentenceSettings,
     SideColumns,
@@ -436,6 +445,7 @@ class MineConfig(
     SideLanguages,
     FirstUseSettings,
     OutputSettings,
+    PairGroupSettings,
 ):
     """`miner mine`: mine pairs of two sides. A side is text, which is embedded under the output, or an embeddings or index directory."""
 
@@ -458,7 +468,7 @@ class MineConfig(
         return self
 
 
-class FromCandidatesConfig(EncoderSettings, TopSettings, DecideSettings):
+class FromCandidatesConfig(EncoderSettings, TopSettings, DecideSettings, PairGroupSettings):
     """`miner mine --from-candidates`: decide again on the candidates of an earlier run. The encoder embeds planted pairs."""
 
     candidates: Directory = Field(description="Output of the earlier run.")
@@ -474,12 +484,19 @@ class FromCandidatesConfig(EncoderSettings, TopSettings, DecideSettings):
 
 
 class LineSelectionSettings(IdentifierSettings, TopSettings):
-    """Which pairs of a scored bitext are kept: all of them without a bound."""
+    """Which pairs of a scored bitext are kept: all of them without a bound. Sentences without letters have no margin, by default."""
 
     threshold: Threshold | None = Field(None, description="Keep pairs with a larger margin.")
     min_probability: Probability | None = Field(None, description="Keep pairs with at least this probability of being right.")
-    sentence_filters: SentenceFilters = Field(SentenceFilters.none(), description="Bounds of the filters of sentences.")
+    sentence_filters: SentenceFilters = Field(WITH_LETTERS, description="Bounds of the filters of sentences.")
     pair_filters: PairTextFilters = Field(PairTextFilters.none(), description="Bounds of the filters of pairs.")
+
+    @property
+    def drops_pairs(self) -> bool:
+        """Whether there is any bound besides the default ones."""
+        bounds = (self.threshold, self.min_probability, self.top)
+        is_filtered = self.sentence_filters not in (WITH_LETTERS, SentenceFilters.none()) or bool(self.pair_filters.bounds())
+        return is_filtered or any(bound is not None for bound in bounds)
 
 
 class ScoreConfig(SideColumns, EncoderSettings, LineSelectionSettings, MarginSettings, RescoreSettings, NeighbourSettings, SideLanguages):

@@ -18,20 +18,22 @@ CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069
 def dataset_card(pairs: MinedPairsFile, config: ExportConfig, rows: Mapping[str, int], examples: Sequence[tuple[str, str]]) -> str:
     """Return README.md: YAML front matter, sizes of the splits, provenance and settings, and example pairs."""
     source, target = pairs.langs
+    is_mined = pairs.manifest is not None or not pairs.is_scored
+    origin, title = ("mined from monolingual text", "Mined") if is_mined else ("of an existing bitext, scored", "Scored")
     lines = [
         "---",
         yaml.safe_dump(_front_matter(pairs, config, rows), sort_keys=False, allow_unicode=True).rstrip(),
         "---",
         "",
-        f"# Mined translation pairs: {source}-{target}",
+        f"# {title} translation pairs: {source}-{target}",
         "",
-        "Sentence pairs mined from monolingual text by bitext-miner. They were not checked by hand. Each pair has a margin, its score.",
+        f"Sentence pairs {origin} by bitext-miner. They were not checked by hand. Each pair has a margin, its score.",
         "",
         "| Split | Pairs |",
         "|---|---|",
         *(f"| {split} | {count:,} |" for split, count in rows.items()),
         "",
-        "## How the pairs were mined",
+        "## How the pairs were selected",
         "",
         *_provenance(pairs, config),
         "",
@@ -65,9 +67,9 @@ def _front_matter(pairs: MinedPairsFile, config: ExportConfig, rows: Mapping[str
 
 def _provenance(pairs: MinedPairsFile, config: ExportConfig) -> list[str]:
     bounds = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in config.bounds().items())
-    lines = [f"- Selection in this export: {bounds or 'all mined pairs'}"]
+    lines = [f"- Selection in this export: {bounds or 'all pairs'}"]
     if pairs.manifest is None:
-        return [*lines, "- The settings of the mining run are not known: the bitext had no manifest."]
+        return [*lines, "- The settings of the run are not known: the bitext had no manifest."]
     settings, details = pairs.manifest.config, pairs.manifest.details
     lines.append(f"- Encoder: `{details.get('fingerprint', 'unknown')}`")
     lines.append(f"- Margin: {settings.get('margin')}, k = {settings.get('k')}, retrieval: {settings.get('retrieval')}")

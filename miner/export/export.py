@@ -21,7 +21,7 @@ from miner.export.formats import WRITERS, SplitTarget
 from miner.export.settings import ExportConfig
 from miner.export.source import MinedPairsFile, open_pairs
 from miner.export.splits import SPLITS, assign_splits
-from miner.io import lock, outputs, records, stages, storage, table_files
+from miner.io import lock, outputs, records, stages, storage
 
 RECORD, CARD = "export.json", "README.md"
 EXAMPLES = 5
@@ -91,8 +91,8 @@ def _write(config: ExportConfig, pairs: MinedPairsFile, previous_files: Sequence
     names = [name for name in SPLITS if name == "train" or getattr(config, name)]
     counts = dict.fromkeys(names, 0)
     examples: list[tuple[str, str]] = []
-    with contextlib.ExitStack() as stack, table_files.open_parquet(pairs.uri) as file:
-        targets = {name: SplitTarget(config.output, name, pairs.langs, file.schema_arrow, config.escape_formulas, stack) for name in names}
+    with contextlib.ExitStack() as stack:
+        targets = {name: SplitTarget(config.output, name, pairs.langs, pairs.schema, config.escape_formulas, stack) for name in names}
         writers = {name: WRITERS[config.format](target) for name, target in targets.items()}
         for batch in pairs.batches(config):
             start = sum(counts.values())

@@ -116,7 +116,8 @@ class JsonlWriter(PairWriter):
     extension = "jsonl"
 
     def line(self, scores: Mapping[str, float], texts: tuple[str, str]) -> str:
-        return json.dumps({"translation": dict(zip(self.target.langs, texts, strict=True)), **scores}, ensure_ascii=False)
+        present = {name: score for name, score in scores.items() if score is not None}
+        return json.dumps({"translation": dict(zip(self.target.langs, texts, strict=True)), **present}, ensure_ascii=False)
 
 
 class TmxWriter(PairWriter):
@@ -157,7 +158,7 @@ class HuggingFaceWriter:
         scores = {"margin": pa.float64(), "similarity": pa.float32(), PROBABILITY: pa.float64()}
         origins = {f"{side}_{name}": kind for side in ("source", "target") for name, kind in (("file", pa.string()), ("line", pa.int64()))}
         translation = pa.field("translation", pa.struct([pa.field(lang, pa.string()) for lang in target.langs]))
-        columns = [pa.field(name, kind) for name, kind in (scores | origins).items() if name != PROBABILITY or name in target.schema.names]
+        columns = [pa.field(name, kind) for name, kind in (scores | origins).items() if name in target.schema.names]
         self._schema = pa.schema([translation, *columns])
         self._writer = target.open_parquet(self.files[0], self._schema)
 

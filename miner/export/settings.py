@@ -16,7 +16,7 @@ class ExportConfig(TopSettings):
 
     ARGUMENTS = ("bitext",)
 
-    bitext: str = Field(description="A directory of `miner mine`, or its bitext.parquet.")
+    bitext: str = Field(description="A directory of `miner mine`, its bitext.parquet or bitext.tsv.gz, or an output of `miner score`.")
     output: Directory = Field(description="Output directory.")
     format: Format = Field("huggingface", description="Format to write.")
     threshold: Threshold | None = Field(None, description="Keep pairs with a larger margin.")

@@ -42,17 +42,13 @@ class LinePairFilter:
     top: int | None
     lang_id_model: str | None  # file of a fastText model that identifies languages; None: py3langid
     probability: ProbabilityBound = NO_BOUND
+    drops_pairs: bool = True  # otherwise, the codes only say which pairs have a margin
 
     @classmethod
     def of(cls, settings: LineSelectionSettings, languages: tuple[str, str], probability: ProbabilityBound) -> "LinePairFilter":
         """Return the filter of these settings."""
         bounds = settings.sentence_filters.bounds(), settings.pair_filters.bounds()
-        return cls(languages, *bounds, settings.threshold, settings.top, settings.lang_id_model, probability)
-
-    @property
-    def drops_pairs(self) -> bool:
-        """Whether there is any bound."""
-        return bool(self.sentence_bounds or self._pair_bounds) or self.threshold is not None or self.top is not None
+        return cls(languages, *bounds, settings.threshold, settings.top, settings.lang_id_model, probability, settings.drops_pairs)
 
     @property
     def _pair_bounds(self) -> dict[str, float]:

@@ -69,6 +69,20 @@ DROPPED_SENTENCES = pa.schema([*SENTENCES, *REASON])
 DROPPED_PAIRS = pa.schema([*BITEXT, *REASON])
 DELTA = pa.schema([pa.field("change", pa.string(), nullable=False), *BITEXT])  # added, removed, changed
 
+SCORED = pa.schema(  # the line pairs of `miner score`, before the other columns of the input
+    [
+        pa.field("row", pa.int64(), nullable=False),  # of the input, from 0
+        pa.field("line", pa.int64(), nullable=False),  # of the input, from 1, where a header counts
+        pa.field("margin", pa.float64(), nullable=False),  # NaN where it is undefined
+        pa.field("similarity", pa.float64(), nullable=False),
+        pa.field("probability", pa.float64()),  # that the pair is right; null without a margin, or without weights of the encoder
+        pa.field("source_text", pa.string()),  # null for a dropped line
+        pa.field("target_text", pa.string()),
+        pa.field("reason", pa.string()),  # why the pair is dropped; null for one that is kept
+    ]
+)
+SCORED_TSV = ("margin", "source_text", "target_text", "probability", "reason", "line")  # columns of TSV, before those of the input
+
 
 def embeddings_schema(dim: int, fingerprint: str) -> pa.Schema:
     """Return the schema of embeddings with `dim` dimensions from the encoder with this fingerprint.

@@ -77,5 +77,5 @@ def few_pair_quantiles(blocks: Iterable[Candidates], margin: str, num_pairs: int
 
 def describe_quantiles(quantiles: Mapping[str, float]) -> str:
     """Return the quantiles of a histogram as text."""
-    below = [f"{float(share):.4g} below {margin:g}" for share, margin in quantiles.items() if float(share) < 1]
+    below = [f"{100 * float(share):.4g}% below {margin:g}" for share, margin in quantiles.items() if float(share) < 1]
     return ", ".join([*below, f"the largest {quantiles['1']:g}"])

@@ -9,6 +9,8 @@ from miner.text import streams
 
 UTF8 = "utf-8"
 GUESSED_BYTES = 1 << 16  # of a text, by which its encoding is guessed
+MAX_TIE = 0.05  # difference of the scores of encodings, each from 0 to 1, that are equally likely
+CENTRAL_EUROPEAN = ("bos", "ces", "hrv", "hun", "pol", "ron", "slk", "slv", "sqi")
 
 
 def transcode(handle: BinaryIO, encoding: str) -> BinaryIO:
@@ -40,13 +42,22 @@ class _Transcoded(io.RawIOBase):
         return size
 
 
-def guess_encoding(uri: str) -> str | None:
-    """Return the encoding that the start of a text probably has, as `--encoding` takes it; None where it is UTF-8 or not clear."""
+def guess_encoding(uri: str, lang: str = "und") -> str | None:
+    """Return the encoding that the start of a text probably has, as `--encoding` takes it; None where it is UTF-8 or not clear.
+
+    Of equally likely ones it is that of the Latin alphabets of the region of the language, a canonical code.
+    """
     with contextlib.suppress(ImportError):  # installed with Beam, whose dependency needs it
         from charset_normalizer import from_bytes
 
         with streams.open_bytes(uri, streams.split_extensions(uri)[1]) as handle:
-            best = from_bytes(handle.read(GUESSED_BYTES)).best()
+            matches = from_bytes(handle.read(GUESSED_BYTES))
+        best = matches.best()
         if best is not None and best.encoding not in ("utf_8", "ascii"):
-            return str(best.encoding)
+            usual = "cp1250" if lang.partition("_")[0] in CENTRAL_EUROPEAN else "cp1252"
+            is_usual = any(
+                usual in match.could_be_from_charset and match.chaos - best.chaos < MAX_TIE and best.coherence - match.coherence < MAX_TIE
+                for match in matches
+            )
+            return usual if is_usual else str(best.encoding)
     return None

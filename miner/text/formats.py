@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, BinaryIO
 
+import pyarrow as pa
+
 from miner.config.commands import TextSettings
 from miner.errors import ConfigError, DataError
 from miner.text import encodings, parquet, streams, subtitles
@@ -25,6 +27,8 @@ from miner.text.records import (
     csv_rows,
     decode_lines,
     json_records,
+    other_cells,
+    other_keys,
     pick_key,
     read_records,
     refuse_utf16,
@@ -58,10 +62,13 @@ TEXT, TABLE = ReadOptions(), ReadOptions(numbers=True)
 
 def read_values(uri: str, settings: TextSettings, name: str, block_bytes: int = streams.BLOCK_BYTES) -> Iterator[NumberedValues]:
     """Yield the texts of one input, that are not cleaned yet, with the number of the first line. Raises as `read_rows` does."""
-    max_line_bytes = max(streams.MAX_LINE_BYTES, 4 * settings.max_chars)
-    options = ReadOptions(max_line_bytes, settings.max_expansion, block_bytes, settings.encoding)
-    for rows in read_rows(uri, [settings.text_column], options, name):
+    for rows in read_rows(uri, [settings.text_column], read_options(settings, block_bytes), name):
         yield rows.first, rows.columns[0]
+
+
+def read_options(settings: TextSettings, block_bytes: int = streams.BLOCK_BYTES) -> ReadOptions:
+    """Return the limits of a text with these settings."""
+    return ReadOptions(max(streams.MAX_LINE_BYTES, 4 * settings.max_chars), settings.max_expansion, block_bytes, settings.encoding)
 
 
 def read_rows(uri: str, columns: Sequence[str | None], options: ReadOptions = TEXT, name: str | None = None) -> Iterator[Rows]:
@@ -94,6 +101,21 @@ def read_rows(uri: str, columns: Sequence[str | None], options: ReadOptions = TE
             names = [_require_lang(name, column) if extension == ".tmx" else require_column(name, column) for column in columns]
             select = select_segments if extension == ".tmx" else select_cells
             yield from select(_read_records(handle, extension, name, options, is_record), names, name)
+
+
+def read_other_columns(uri: str, columns: Sequence[str], options: ReadOptions) -> Iterator[pa.Table]:
+    """Yield the columns of a table that are not among `columns`, for the same rows as `read_rows`; an unreadable row has nulls.
+
+    Cells of TSV and CSV are strings, of Parquet values of their type. Values of JSON are JSON, in columns with the metadata IS_JSON; they
+    have the keys of the first records. Columns without a name are called by their number. Nothing is yielded for another format.
+    """
+    extension = _check_format(uri, uri)
+    if extension == ".parquet":
+        yield from parquet.read_other_columns(uri, columns, options.max_expansion)
+    elif extension in JSON or extension in TABLES:
+        with _open_text(uri, uri, options) as handle:
+            batches = _read_records(handle, extension, uri, options, partial(_is_record, columns, options))
+            yield from (other_keys if extension in JSON else other_cells)(batches, columns)
 
 
 def read_strings(uri: str) -> Iterator[str]:

@@ -36,6 +36,16 @@ def read_parquet(uri: str, columns: Sequence[str], numbers: bool = False, max_ex
             first += len(batch)
 
 
+def read_other_columns(uri: str, columns: Sequence[str], max_expansion: float | None) -> Iterator[pa.Table]:
+    """Yield the columns of a Parquet file that contain none of `columns`, with their types."""
+    with open_parquet(uri) as file:
+        taken = {_find_path(uri, file.schema_arrow, column, numbers=True)[0] for column in columns}
+        names = [name for name in file.schema_arrow.names if name not in taken]
+        for batch in read_batches(uri, file, names, BATCH_ROWS, max_expansion) if names else ():
+            cells = [batch.column(name) for name in names]
+            yield pa.table([cell.cast(cell.type.value_type) if pa.types.is_dictionary(cell.type) else cell for cell in cells], names)
+
+
 def read_nested(uri: str) -> Iterator[NumberedRecords]:
     """Yield the rows of a Parquet file as dicts. Raises DataError where a string is not UTF-8."""
     first = 1

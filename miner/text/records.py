@@ -10,6 +10,8 @@ from functools import partial
 from itertools import chain, product
 from typing import Any, BinaryIO, Literal, cast
 
+import pyarrow as pa
+
 from miner.errors import ConfigError, DataError
 from miner.text import streams
 from miner.units import counted
@@ -44,6 +46,7 @@ NumberedRecords = tuple[int, list[Record]]  # number of the first record, record
 
 NOT_UTF8 = Fault("invalid", "not UTF-8; convert the file")
 SURROGATE = Fault("invalid", "an unpaired surrogate, which UTF-8 cannot encode; fix or delete the line")
+IS_JSON = {b"format": b"json"}  # metadata of columns whose strings are JSON
 BLANK = Fault("empty", "a blank line")  # a record of which each value is empty
 
 
@@ -86,6 +89,46 @@ def select_cells(batches: Iterator[NumberedRecords], columns: Sequence[str], nam
         positions = [_find_in_header(header, column, name) for column in columns]
         first, records = first + 1, records[1:]
     yield from select_columns(chain([(first, records)], batches), [partial(_pick_cell, position) for position in positions])
+
+
+def other_cells(batches: Iterator[NumberedRecords], columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield the columns of TSV lines or rows of cells that are not among `columns`. The header is that of `select_cells`."""
+    names: dict[str, int] | None = None  # column -> position
+    for _, records in batches:
+        if names is None:
+            first = [] if isinstance(records[0], Fault) else split_cells(records[0])
+            numbers = [str(position) for position in range(1, len(first) + 1)]
+            has_header = not all(map(str.isdecimal, columns))
+            cells = [cell.strip() if has_header and isinstance(cell, str) else "" for cell in first]
+            names = {
+                (f"column_{number}" if not cell or cells.count(cell) > 1 else cell): int(number) - 1
+                for number, cell in zip(numbers, cells, strict=True)
+                if (cell if has_header else number) not in columns
+            }
+            records = records[1:] if has_header else records
+        rows = [() if isinstance(record, Fault) else split_cells(record) for record in records]
+        yield pa.table({name: pa.array([_cell(row, position) for row in rows], pa.string()) for name, position in names.items()})
+
+
+def _cell(row: Sequence[Value], position: int) -> str | None:
+    cell = row[position] if position < len(row) else None
+    return cell if isinstance(cell, str) else None
+
+
+def other_keys(batches: Iterator[NumberedRecords], columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield the values of JSON objects under other keys than `columns`, as JSON; the keys are those of the first batch."""
+    taken, schema = {*columns, *(column.partition(".")[0] for column in columns)}, None
+    for _, records in batches:
+        rows = [record if isinstance(record, dict) else {} for record in records]
+        if schema is None:
+            keys = dict.fromkeys(key for row in rows for key in row if key not in taken)
+            schema = pa.schema([pa.field(key, pa.string(), metadata=IS_JSON) for key in keys])
+        values = [[None if row.get(key) is None else _to_json(row[key]) for row in rows] for key in schema.names]
+        yield pa.table([pa.array(column, pa.string()) for column in values], schema=schema)
+
+
+def _to_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False).encode(errors="replace").decode()  # without surrogates, which UTF-8 cannot encode
 
 
 def split_cells(row: str | Sequence[Value]) -> Sequence[Value]:

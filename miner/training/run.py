@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import shutil
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -75,7 +76,9 @@ def train(config: TrainConfig, output: str, resume: bool = False) -> TrainingRes
     check_config(config)
     folder = Path(output)
     _check_folder(folder)
-    with lock.hold(output) if os.environ.get("RANK", "0") == "0" else contextlib.nullcontext():
+    output_lock = lock.hold(output) if os.environ.get("RANK", "0") == "0" else contextlib.nullcontext()
+    with output_lock, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse ", UserWarning)  # of torch, about its sparse tensors
         return _train(config, folder, resume)
 
 

@@ -79,11 +79,11 @@ def run(config: EmbedConfig, inputs: Sequence[str], sizes: IngestSizes = DEFAULT
             storage.remove(storage.join(config.output, name))
         counts = list_counts(manifest.details["counts"])
         raise DataError(f"{', '.join(signatures)}: the filters drop every sentence ({counts}); relax their bounds")
-    _warn_of_faulty_lines(manifest, inputs[0])
+    _warn_of_faulty_lines(manifest, inputs[0], languages.canonical(config.lang))
     return manifest
 
 
-def _warn_of_faulty_lines(manifest: Manifest, uri: str) -> None:
+def _warn_of_faulty_lines(manifest: Manifest, uri: str, lang: str) -> None:
     """Warn if many lines are not UTF-8, lack the column with the text, or are too long. `uri` is the first input."""
     counts = manifest.details["counts"]
     faulty = {name.replace("_", " "): counts[name] for name in FAULTS if counts[name]}
@@ -92,7 +92,7 @@ def _warn_of_faulty_lines(manifest: Manifest, uri: str) -> None:
         first, *others = manifest.inputs
         name = f"{first} and {len(others):,} more" if others else first
         hint = "--strict stops at the first with the reason, such as text that is not UTF-8"
-        if counts["invalid"] > MIN_GUESSED_SHARE * counts["lines"] and (encoding := encodings.guess_encoding(uri)):
+        if counts["invalid"] > MIN_GUESSED_SHARE * counts["lines"] and (encoding := encodings.guess_encoding(uri, lang)):
             hint = f"the text looks like {encoding}, so give --encoding {encoding}"
         logger.warning("%s: of %s lines, dropped %s; %s", name, f"{counts['lines']:,}", reasons, hint)
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from miner.arrays import Bools, Ints, bounds_of
 from miner.evaluation.marks import ReviewMarks
-from miner.io import records, storage, table_files
+from miner.io import records, stages, storage, table_files
 from miner.io.stages import CANDIDATES
 from miner.loop.groups import CONTRADICTED, draw_validation, link_pairs, share_sentence
 from miner.loop.progress import jaccard
@@ -113,6 +113,7 @@ def _select_language_pair(config: LoopConfig, langs: LanguagePair, mined: MinedF
         "threshold": mined.threshold if np.isfinite(mined.threshold) else None,
         "in_evaluation_files": {"exact": int((kinds == EXACT).sum()), "near": int((kinds == NEAR).sum())},
         "dropped": selection.num_dropped,
+        "filtered": dict(stages.read_manifest(mined.folder).details["dropped"]),
         "selected": len(selection.rows),
         "mutual": int(pairs.is_mutual[selection.rows].sum()),
     }

@@ -28,6 +28,7 @@ from pipelines.mining import candidates, choose_threshold, corpus_probability, g
 from pipelines.mining.candidates import DEFAULT_LIMITS, MiningLimits, SearchResult
 from pipelines.mining.gold_pairs import GoldFile
 from pipelines.mining.inputs import CorpusPair, open_sides
+from pipelines.mining.pair_groups import GROUPS
 from pipelines.mining.planted_pairs import PlantedPairs
 from pipelines.mining.select_pairs import PairSelection, SelectConfig, WrittenBitext
 from pipelines.search import engine as engine_module
@@ -49,6 +50,7 @@ class MineResult:
     seconds: Mapping[str, float]  # by stage
     engine: Mapping[str, Any]  # of the search, with the reason for it
     skipped: Mapping[str, str]  # skipped file or shard of a side -> reason
+    has_groups: bool = False
 
     @property
     def sentences(self) -> dict[str, int]:
@@ -57,7 +59,8 @@ class MineResult:
 
     @property
     def files(self) -> list[str]:
-        return [storage.join(self.output, name) for name in (writers.TSV, writers.PARQUET, stages.MANIFEST)]
+        names = [writers.TSV, writers.PARQUET, *([GROUPS] if self.has_groups else []), stages.MANIFEST]
+        return [storage.join(self.output, name) for name in names]
 
     def figures(self) -> dict[str, Any]:
         """Return the result for --json."""
@@ -205,4 +208,5 @@ def _select(
         seconds={name: round(value, 3) for name, value in seconds.items()},
         engine=search_result.engine,
         skipped={**source.skipped, **target.skipped},
+        has_groups=config.groups,
     )

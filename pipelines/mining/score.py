@@ -23,10 +23,11 @@ from miner.config.commands import EmbedConfig, EncoderSettings, ScoreConfig, Tex
 from miner.encoders import choose_side, mining_profile
 from miner.errors import ConfigError, DataError
 from miner.filters import language
-from miner.filters.line_pair_filter import KEPT, NO_MARGIN, NO_SENTENCE, LinePairFilter, count_reasons
+from miner.filters.line_pair_filter import KEPT, LinePairFilter, count_reasons
 from miner.io import lock, outputs, storage
 from miner.io.corpus import Corpus, open_corpus
 from miner.io.stages import CANDIDATES, NEIGHBOURS
+from miner.io.tables import SCORED
 from miner.mining.alignment import ShiftFinder
 from miner.mining.candidates import NeighbourMeans, means_of, merge_means
 from miner.mining.late_scores import TokensById, neighbour_means, score_pairs
@@ -43,6 +44,7 @@ from pipelines.mining.line_pairs import LinePairs
 from pipelines.mining.rescore import RescoredSide
 from pipelines.mining.rescore_choice import Rescoring
 from pipelines.mining.scored_lines import ENDINGS, SELECTED, ScoredLines, ScoreWriter, is_output
+from pipelines.mining.summary import describe_side
 from pipelines.search import exact
 from pipelines.search.exact import BACKWARD, FORWARD, SearchRequest, read_neighbours
 
@@ -63,23 +65,22 @@ class ScoreResult:
     output: str
     lines: int
     scored: int  # lines with a margin
-    without_sentence: int  # lines with a side that is empty, invalid or too long
-    without_margin: int  # pairs of sentences for which the encoder has no vector
+    unscored: Mapping[str, int]  # reason -> lines without a margin
     written: int  # lines of the output
     dropped: Mapping[str, int] | None  # reason -> lines that are not in the output; None: there is no bound
+    sides: Mapping[str, Mapping[str, int]]  # side -> outcome -> lines, as counted when the text was read
     unique: Mapping[str, int]  # side -> sentences
     quantiles: Mapping[str, float]  # share of the pairs -> margin below which they are
     seconds: Mapping[str, float]
 
     def summary(self) -> str:
         """Return a few lines for the terminal."""
-        not_scored = ((self.without_sentence, "without a sentence"), (self.without_margin, "without a margin"))
-        counts = [f"{self.scored:,} scored", *(f"{count:,} {name}" for count, name in not_scored if count)]
+        unscored = list_counts(self.unscored)
         dropped = list_counts(self.dropped or {})
         quantiles = ", ".join(f"{float(share):.0%} below {margin:.4f}" for share, margin in self.quantiles.items())
         return (
-            f"{self.lines:,} line pairs: {', '.join(counts)}\n"
-            f"unique sentences: {self.unique['source']:,} and {self.unique['target']:,}"
+            "\n".join(describe_side(side, self.sides[side], self.unique[side]) for side in SIDES)
+            + f"\n{self.lines:,} line pairs: {self.scored:,} scored{unscored and f', {unscored}'}"
             + (f"\nmargins: {quantiles}" if quantiles else "")
             + (f"\n{self.written:,} pairs kept; dropped: {dropped or 'none'}" if self.dropped is not None else "")
         )
@@ -101,7 +102,7 @@ def run(
     texts, sides of different length, encoder or backgrounds.
     """
     workers.describe(options).device_type(config.device)  # raises for an unknown one
-    bitext = LinePairs.of(config)
+    bitext = LinePairs.of(config, SCORED.names)
     language.check_identifier([*config.sentence_filters.bounds(), *config.pair_filters.bounds()], config.lang_id_model)
     work = f"{config.output}.work"
     _check_paths(config, bitext, work)
@@ -319,15 +320,15 @@ def _result(
 ) -> ScoreResult:
     defined = scored.margins[np.isfinite(scored.margins)]
     quantiles = np.quantile(defined, QUANTILES).tolist() if len(defined) else []
-    reasons = count_reasons(scored.codes)
+    reasons, unscored = count_reasons(scored.codes), count_reasons(scored.codes[np.isnan(scored.margins)])
     return ScoreResult(
         output=config.output,
         lines=len(scored.margins),
         scored=int((~np.isnan(scored.margins)).sum()),
-        without_sentence=reasons.get(NO_SENTENCE, 0),
-        without_margin=reasons.get(NO_MARGIN, 0),
+        unscored=unscored,
         written=int((scored.codes == KEPT).sum()) if drops_pairs else len(scored.margins),
         dropped=reasons if drops_pairs else None,
+        sides={side: corpus.counts for side, corpus in zip(SIDES, corpora, strict=True)},
         unique={side: corpus.rows for side, corpus in zip(SIDES, corpora, strict=True)},
         quantiles=dict(zip(map(str, QUANTILES), quantiles, strict=False)),
         seconds={name: round(spent, 3) for name, spent in seconds.items()},

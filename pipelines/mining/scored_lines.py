@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -14,29 +15,20 @@ from miner.arrays import Floats, Ints
 from miner.filters.line_pair_filter import KEPT, REASONS, Codes, LinePairFilter
 from miner.filters.pairs import probabilities_of
 from miner.io import storage, table_files
+from miner.io.tables import SCORED, SCORED_TSV
 from miner.mining import writers
 from miner.progress import Progress, report_progress
 from miner.text import streams
 from miner.text.readers import Lines
+from miner.text.records import IS_JSON
 from pipelines.mining.line_pairs import LinePairs
 
 PARQUET = ".parquet"
+CELL_BREAKS = re.compile(r"[\t\n\r]+")
 SCORED_LINE = re.compile(rb'(nan|-?\d+\.\d{8})\t[^\t]*\t|\{"line": \d+, "margin": ')
 ENDINGS = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", PARQUET)  # of outputs
 REASON_NAMES = np.array([*REASONS, None], dtype=object)  # by code; KEPT is the last
 SELECTED = f"selected{PARQUET}"  # file in the work folder
-SCORED = pa.schema(
-    [
-        pa.field("row", pa.int64(), nullable=False),  # of the input, from 0
-        pa.field("margin", pa.float64(), nullable=False),  # NaN where it is undefined
-        pa.field("similarity", pa.float64(), nullable=False),
-        pa.field("probability", pa.float64()),  # that the pair is right; null without a margin, or without weights of the encoder
-        pa.field("source_text", pa.string()),  # null for a dropped line
-        pa.field("target_text", pa.string()),
-        pa.field("reason", pa.string()),  # why the pair is dropped; null for one that is kept
-    ]
-)
-
 logger = logging.getLogger(__name__)
 
 # Rows, sources and targets (n,) -> similarities and margins (n,).
@@ -52,11 +44,14 @@ class ScoredLines:
 
 
 @contextlib.contextmanager
-def _open_output(uri: str) -> Iterator[Callable[[pa.Table], None]]:
-    """Open an output and yield the function that writes tables of the schema SCORED to it, in the format of its name."""
+def _open_output(uri: str, schema: pa.Schema, keeps_json: bool = False) -> Iterator[Callable[[pa.Table], None]]:
+    """Open an output and yield the function that writes tables of a schema that begins with SCORED, in the format of its name.
+
+    Columns of JSON are decoded, to text where the format has no other values; with `keeps_json`, they are written as they are.
+    """
     if uri.endswith(PARQUET):
-        with table_files.parquet_writer(uri, SCORED) as writer:
-            yield writer.write_table
+        with table_files.parquet_writer(uri, schema) as writer:
+            yield writer.write_table if keeps_json else lambda table: writer.write_table(_json_as_text(table))
         return
     format_lines = _json_lines if uri.removesuffix(".gz").endswith(".jsonl") else _tsv_lines
     with writers.text_writer(uri) as file:
@@ -64,25 +59,40 @@ def _open_output(uri: str) -> Iterator[Callable[[pa.Table], None]]:
 
 
 def _tsv_lines(table: pa.Table) -> Iterator[str]:
-    """Yield margin, source, target, probability and the reason, as `cut -f` takes them; what is null is empty."""
-    columns = (table[name].to_pylist() for name in ("margin", "source_text", "target_text", "probability", "reason"))
-    for margin, source, target, probability, reason in zip(*columns, strict=True):
+    """Yield the columns of TSV and the other columns of the input, as `cut -f` takes them; what is null is empty."""
+    table = _json_as_text(table)
+    columns = (table[name].to_pylist() for name in (*SCORED_TSV, *table.column_names[len(SCORED) :]))
+    for margin, source, target, probability, reason, line, *others in zip(*columns, strict=True):
         shown = "" if probability is None else f"{probability:.4f}"
-        yield f"{margin:.8f}\t{source or ''}\t{target or ''}\t{shown}\t{reason or ''}"
+        cells = ["" if other is None else CELL_BREAKS.sub(" ", str(other)) for other in others]
+        yield "\t".join([f"{margin:.8f}", source or "", target or "", shown, reason or "", str(line), *cells])
 
 
 def _json_lines(table: pa.Table) -> Iterator[str]:
-    """Yield an object for each pair, with its line number from 1; a margin that is undefined is null."""
-    for row in table.to_pylist():
-        values = {"line": row.pop("row") + 1, **row}
-        yield json.dumps({name: None if value != value else value for name, value in values.items()}, ensure_ascii=False)
+    """Yield an object for each pair; a margin that is undefined is null."""
+    encoded = _json_columns(table)
+    for row in table.drop_columns("row").to_pylist():
+        row |= {name: json.loads(row[name]) for name in encoded if row[name] is not None}
+        yield json.dumps({name: None if value != value else value for name, value in row.items()}, ensure_ascii=False, default=str)
+
+
+def _json_columns(table: pa.Table) -> list[str]:
+    return [field.name for field in table.schema if field.metadata == IS_JSON]
+
+
+def _json_as_text(table: pa.Table) -> pa.Table:
+    """Return a table with the strings of JSON in place of columns of JSON; other values remain JSON."""
+    for name in _json_columns(table):
+        texts = [json.loads(value) if value is not None and value.startswith('"') else value for value in table[name].to_pylist()]
+        table = table.set_column(table.column_names.index(name), table.schema.field(name), pa.array(texts, pa.string()))
+    return table
 
 
 def is_output(uri: str) -> bool:
     """Whether a file is an output of `miner score`, by its columns or its first line."""
     if uri.endswith(PARQUET):
         with table_files.open_parquet(uri) as parquet:
-            return bool(parquet.schema_arrow.names == SCORED.names)
+            return bool(parquet.schema_arrow.names[: len(SCORED)] == SCORED.names)
     with streams.open_bytes(uri, streams.split_extensions(uri)[1]) as file:
         return SCORED_LINE.match(file.readline(streams.MAX_LINE_BYTES)) is not None
 
@@ -102,25 +112,41 @@ class ScoreWriter:
         if self.line_filter.top is None:
             return self._write_blocks(output, num_lines)
         selected = storage.join(work, SELECTED)  # which of these are the best is known after the last one
-        scored = self._write_blocks(selected, num_lines)
+        scored = self._write_blocks(selected, num_lines, keeps_json=True)
         codes = self.line_filter.check_top(scored.codes, scored.margins)
-        with _open_output(output) as write:
+        with _open_output(output, self._schema) as write:
             for table in table_files.read_row_groups(selected):
                 write(self._select(table, codes[table["row"].to_numpy()]))
         return ScoredLines(scored.margins, codes)
 
-    def _write_blocks(self, uri: str, num_lines: int) -> ScoredLines:
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        """SCORED, and the other columns of the input."""
+        return pa.schema([*SCORED, *self.bitext.other_schema])
+
+    def _write_blocks(self, uri: str, num_lines: int, keeps_json: bool = False) -> ScoredLines:
         blocks = [ScoredLines(np.zeros(0), np.zeros(0, np.int8))]
         start = 0
-        with _open_output(uri) as write:
-            for sources, targets in self.bitext.blocks(self.block_lines):
-                block, similarities = self._score(sources, targets, start)
-                rows, reasons = np.arange(start, start + len(sources)), np.full(len(sources), None)
-                probabilities = self._probabilities(block.margins, sources, targets)
-                table = pa.table([rows, block.margins, similarities, probabilities, sources, targets, reasons], schema=SCORED)
-                write(self._select(table, block.codes))
+        with _open_output(uri, self._schema, keeps_json) as write:
+            for lines in self.bitext.blocks(self.block_lines):
+                size = len(lines.sources)
+                block, similarities = self._score(lines.sources, lines.targets, start)
+                rows, reasons = np.arange(start, start + size), np.full(size, None)
+                probabilities = self._probabilities(block.margins, lines.sources, lines.targets)
+                columns = [
+                    rows,
+                    rows - start + lines.first,
+                    block.margins,
+                    similarities,
+                    probabilities,
+                    lines.sources,
+                    lines.targets,
+                    reasons,
+                ]
+                others = [] if lines.others is None else lines.others.columns
+                write(self._select(pa.table([*columns, *others], schema=self._schema), block.codes))
                 blocks.append(block)
-                start += len(sources)
+                start += size
                 report_progress(logger, Progress("score", start, num_lines, "line"))
         return ScoredLines(np.concatenate([block.margins for block in blocks]), np.concatenate([block.codes for block in blocks]))
 

@@ -30,6 +30,7 @@ from pipelines.mining.candidates import DEFAULT_LIMITS, MiningLimits, SearchResu
 from pipelines.mining.deltas import BitextDelta
 from pipelines.mining.filter_pairs import FilteredCandidates
 from pipelines.mining.match import MatchedPairs
+from pipelines.mining.pair_groups import GROUPS, write_groups
 from pipelines.mining.sort_pairs import SortedPairs
 
 SelectConfig = MineConfig | FromCandidatesConfig
@@ -184,6 +185,8 @@ def write(selection: PairSelection, gold: GoldPairs | ReviewMarks | None) -> Pip
     storage.remove(storage.join(output, DROPPED))  # of an earlier selection
     if selection.settings.keep_dropped:
         write_dropped(dropped.row_groups() if dropped else (), output)
+    storage.remove(storage.join(output, GROUPS))
+    num_grouped = write_groups(output) if selection.settings.groups else None
     written = WrittenBitext(
         pairs=num_pairs,
         threshold=threshold,
@@ -196,7 +199,7 @@ def write(selection: PairSelection, gold: GoldPairs | ReviewMarks | None) -> Pip
         examples=reader.examples,
         delta=(yield from deltas.write(before, output, delta_stage, limits)) if before else None,
     )
-    manifest = _manifest(selection, written)
+    manifest = _manifest(selection, written, num_grouped)
     if not before and previous_checksum not in (None, deltas.bitext_checksum(manifest)):
         deltas.move_away(delta_stage.folder, "other pairs of the same text: no delta leads to them")
     stages.write_manifest(output, manifest)
@@ -236,11 +239,13 @@ def write_dropped(row_groups: Iterable[pa.Table], output: str) -> None:
             writer.write_table(writers.rebuild_dictionaries(table, DROPPED_PAIRS))
 
 
-def _manifest(selection: PairSelection, written: WrittenBitext) -> Manifest:
+def _manifest(selection: PairSelection, written: WrittenBitext, num_grouped: int | None) -> Manifest:
     search_result, output = selection.search_result, selection.settings.output
     rows = {writers.TSV: written.pairs, writers.PARQUET: written.pairs}
     if selection.settings.keep_dropped:
         rows[DROPPED] = sum(written.dropped.values())
+    if num_grouped is not None:
+        rows[GROUPS] = num_grouped
     files = [Shard(name, count, storage.checksum(storage.join(output, name))) for name, count in rows.items()]
     details = {
         "sentences": num_kept(search_result),

@@ -18,7 +18,7 @@ UNDROPPED = ("lines", "kept", "duplicate", "near_duplicate", "empty", "split")  
 def summarise(result: MineResult) -> str:
     """Return the summary for the terminal."""
     bitext = result.bitext
-    lines = [_side_line(result, side) for side in ("source", "target")]
+    lines = [describe_side(side, result.lines[side], result.unique[side]) for side in ("source", "target")]
     lines.append(headline(bitext))
     if bitext.quantiles:
         lines.append(f"few pairs; {describe_best_margins(bitext)}")
@@ -38,9 +38,10 @@ def summarise(result: MineResult) -> str:
 
 
 def describe_best_margins(bitext: WrittenBitext) -> str:
-    """Return the quantiles by which a lower threshold can be chosen."""
-    margins = describe_quantiles(bitext.quantiles)
-    return f"best margins of the source sentences: {margins}; a --threshold below these keeps more"
+    """Return the quantiles by which a lower threshold can be chosen, and one of them."""
+    margins, tenth = describe_quantiles(bitext.quantiles), bitext.quantiles["0.9"]
+    remedy = f"for more, mine again with a lower --threshold, such as {tenth:g} for the best tenth, and look at the last pairs"
+    return f"best margins of the source sentences: {margins}; {remedy}"
 
 
 def describe_briefly(bitext: WrittenBitext) -> str:
@@ -52,12 +53,11 @@ def describe_briefly(bitext: WrittenBitext) -> str:
     )
 
 
-def _side_line(result: MineResult, side: str) -> str:
+def describe_side(side: str, counts: Mapping[str, int], unique: int) -> str:
     """Return the numbers of sentences of a side, and of lines that were dropped, by reason."""
-    reasons = dropped_lines(result.lines[side])
-    num_lines = result.lines[side]["lines"] + result.lines[side].get("split", 0)
-    suffix = f"; of {num_lines:,} lines, dropped {reasons}" if reasons else ""
-    return f"{side}: {counted(result.sentences[side], 'sentence')}, {result.unique[side]:,} unique{suffix}"
+    reasons = dropped_lines(counts)
+    suffix = f"; of {counts['lines'] + counts.get('split', 0):,} lines, dropped {reasons}" if reasons else ""
+    return f"{side}: {counted(counts['kept'], 'sentence')}, {unique:,} unique{suffix}"
 
 
 def dropped_lines(counts: Mapping[str, int]) -> str:

@@ -43,7 +43,7 @@ def test_embed_prints_a_summary_and_writes_it_as_json(text: Path, tmp_path: Path
     assert first == "3 lines: 3 kept, 1 duplicate"
     assert second == f"2 unique sentences (eng_Latn) x 32 dimensions in {out}"
     values = json.loads(figures.read_text())
-    assert values["counts"] == {"lines": 3, "kept": 3, "empty": 0, "invalid": 0, "too_long": 0, "duplicate": 1}
+    assert values["counts"] == {"lines": 3, "kept": 3, "empty": 0, "invalid": 0, "too_long": 0, "few_letters": 0, "duplicate": 1}
     assert (values["unique"], values["lang"], values["dim"]) == (2, "eng_Latn", 32)
     assert set(values["seconds"]) == {"encoder", "sentences", "embeddings"}
 

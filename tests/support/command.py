@@ -10,7 +10,7 @@ from miner.cli.main import main
 # Of other encoders than the built-in one, and of languages that are not known.
 WARNINGS = ("the default threshold", "are not rescored", "cannot rate text", "was not trained on", "have the same sentences, each of which")
 PROGRESS = re.compile(r"miner: [\w-]+: \d+ of \d+ \w+")  # on a slow machine
-PICTURED = {"mine": 1, "run": 1, "loop": 1, "train": 1, "eval": 2}  # what leaves a report, and the words before its options
+PICTURED = {"mine": 1, "run": 1, "loop": 1, "train": 1, "eval": 2, "score": 1}  # what leaves a report, and the words before its options
 
 
 def miner(*arguments: object, stdin: bytes | None = None, report: bool = False) -> Result:

@@ -89,6 +89,48 @@ def test_mining_equals_the_command(tmp_path: Path, options: dict[str, Any]) -> N
     assert mined.dropped_pairs.select(dropped.column_names).to_pydict() == dropped.to_pydict()
 
 
+def test_help_of_the_functions_fits_a_screen_and_groups_their_options() -> None:
+    for function in (miner.mine, miner.score, miner.embed, miner.load_encoder):
+        lines = pydoc.plain(pydoc.render_doc(function)).splitlines()
+        assert len(lines) <= 40
+        assert max(map(len, lines)) <= 150
+        for name in inspect.signature(function).parameters:
+            assert any(name in line for line in lines), name
+    text = pydoc.plain(pydoc.render_doc(miner.mine))
+    assert "mine(source=None, target=None, encoder='builtin', *, output=None, from_candidates=None, **options)" in text
+    assert "The encoder, and how it runs: pooling, prompt, device='auto'" in text
+
+
+def test_known_pairs_are_lists(tmp_path: Path) -> None:
+    gold = [tuple(map(int, line.split("\t"))) for line in (ROOT / "examples/gold.en-de.tsv").read_text().splitlines()]
+    gold = [(source, target) for source, target in gold if source <= len(EN) and target <= len(DE)]
+    paths = write(tmp_path / "en.txt", EN), write(tmp_path / "de.txt", DE)
+    expected = miner.mine(*paths, gold=write(tmp_path / "gold.tsv", [f"{source}\t{target}" for source, target in gold])).figures
+    rows = [(source - 1, target - 1) for source, target in gold]
+    repeated = miner.embed([*DE, *DE], lang="und")  # the pairs of a repeated text are those of its first row
+    for mined in (
+        miner.mine(EN, (text for text in DE), gold=iter(rows)),
+        miner.mine(*paths, gold=np.array(gold)),
+        miner.mine(miner.embed(EN), repeated, gold=[(source, target + len(DE)) for source, target in rows]),
+    ):
+        assert {name: mined.figures[name] for name in ("precision", "recall")} == {name: expected[name] for name in ("precision", "recall")}
+    assert expected["recall"] > 0.5
+    for gold, message in (([("a", "b")], r"\('a', 'b'\) is not a pair of rows"), ([(0, 600)], "gold: there is no line 601 in target")):
+        with pytest.raises((ConfigError, DataError), match=message):
+            miner.mine(EN, DE, gold=gold)
+    planted = [(f"The cat number {number} sleeps.", f"Die Katze Nummer {number}\nschläft.") for number in range(60)]
+    assert miner.mine(EN, DE, planted=planted, threshold="auto", precision=0.9).choice.num_evidence == 40
+
+
+def test_texts_without_letters_are_dropped_and_counted() -> None:
+    embeddings = miner.embed(["one two", "12.5", "three", "-- * --"])
+    assert embeddings.dropped == {"few_letters": 2}
+    assert [bool(vector.any()) for vector in embeddings.vectors] == [True, False, True, False]
+    scores = miner.score([*EN[:60], "2024"], [*DE[:60], "2024"])
+    assert (len(scores), np.isnan(scores.margins).tolist()) == (61, [False] * 60 + [True])
+    assert not np.isnan(miner.score([*EN[:60], "2024"], [*DE[:60], "2024"], filters="none").margins).any()
+
+
 def test_sides_have_many_forms(tmp_path: Path) -> None:
     parts = [write(tmp_path / "a.txt", DE[:200]), write(tmp_path / "b.txt", DE[200:400])]
     output_of("embed", *parts, "--lang", "de", "--output", tmp_path / "embedded")
@@ -229,7 +271,7 @@ def test_unusual_input_is_a_clear_error(toy_encoder: Path) -> None:
         (lambda: miner.embed(["a"], 42), "encoder: expected a name, or an encoder of miner.load_encoder, not int"),
         (lambda: miner.mine(["a"], ["a"], None), "encoder: expected a name, or an encoder of miner.load_encoder, not NoneType"),
         (lambda: miner.load_encoder(None), "encoder=: expected text, not None"),
-        (lambda: miner.embed(["a"], lang=None), "language None is not a code"),
+        (lambda: miner.embed(["a"], lang=None), "lang=: expected text, not None"),
         (lambda: miner.train(None, "out"), "config: expected a path, the name of a recipe or a mapping of settings, not NoneType"),
         (lambda: miner.train("mpl.yaml", "out"), "mpl.yaml: no such file or recipe; "),
         (lambda: miner.mine(["a"], ["b"], filters=None), "filters: expected a list such as"),
@@ -243,7 +285,10 @@ def test_unusual_input_is_a_clear_error(toy_encoder: Path) -> None:
         (lambda: miner.mine(["a"], ["b"], filters=["nmbers"]), "filters= nmbers: unknown"),
         (lambda: miner.mine(["a"], ["b"], engin="faiss"), "unknown option 'engin'; did you mean 'engine'"),
         (lambda: miner.score(["a"], ["b"], pair_filters={}), "unknown option 'pair_filters'; did you mean 'filters'"),
-        (lambda: miner.evaluate("sts", zzz=1), "unknown option 'zzz'; one of name, side, task, data, track_columns, pooling, device, "),
+        (
+            lambda: miner.evaluate("sts", zzz=1),
+            "unknown option 'zzz'; one of name, side, task, data, track_columns, pooling, prompt, ",
+        ),
         (lambda: miner.mine((range(3), 2 * unit), (range(3), unit)), "a vector has length 2, not 1"),
         (lambda: miner.mine(([1, 1, 2], unit), (range(3), unit)), "id 1 occurs twice"),
         (lambda: miner.mine(([1, 2], unit), (range(3), unit)), r"ids of shape \(2,\) and vectors of shape \(3, 3\)"),
@@ -373,9 +418,14 @@ def test_help_names_types_as_they_are_written() -> None:
 @pytest.mark.parametrize("texts", [[], [""], [" ", "\t"]])
 def test_empty_input_is_the_same_error_everywhere(texts: list[str]) -> None:
     sides = {"source": texts, "target": texts}
-    calls = (lambda: miner.mine(**sides), lambda: miner.score(**sides), lambda: miner.evaluate("retrieval", **sides))
+    calls = (
+        lambda: miner.mine(**sides),
+        lambda: miner.score(**sides),
+        lambda: miner.evaluate("retrieval", **sides),
+        lambda: miner.embed(texts),
+    )
     for function in calls:
-        with pytest.raises(miner.errors.DataError, match=r"^source: no sentence; give texts that are not empty$"):
+        with pytest.raises(miner.errors.DataError, match=r"^(source|texts): no sentence; give texts that are not empty$"):
             function()
 
 

@@ -40,9 +40,7 @@ def test_an_unknown_encoding_is_one_line(name: str, tmp_path: Path) -> None:
     assert "--encoding" in error_of("embed", tmp_path / "a.txt", "--encoding", name, "--output", tmp_path / "out")
 
 
-@pytest.mark.parametrize(
-    ("line", "encoding", "names"), [(GERMAN, "cp1252", ("cp1252", "cp1250", "latin_1")), (RUSSIAN, "cp1251", ("cp1251",))]
-)
+@pytest.mark.parametrize(("line", "encoding", "names"), [(GERMAN, "cp1252", ("cp1252",)), (RUSSIAN, "cp1251", ("cp1251",))])
 def test_the_likely_encoding_is_named(line: str, encoding: str, names: tuple[str, ...], toy_encoder: Path, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_bytes((line * 50).encode(encoding))
     assert encodings.guess_encoding(str(tmp_path / "text.txt")) in names

@@ -84,7 +84,7 @@ def test_sentences_and_vectors_match_the_text(text: Path, tmp_path: Path, toy_en
     assert rows_of(opened) == {name: (count, str(text), line, vectors[name]) for name, (count, line) in UNIQUE.items()}
     assert len(opened.shards) == shards
     assert (opened.lang, opened.dim, opened.fingerprint, opened.rows) == ("fra_Latn", encoder.dim, encoder.fingerprint, 4)
-    counts = {"lines": 8, "kept": 7, "empty": 1, "invalid": 0, "too_long": 0, "duplicate": 3}
+    counts = {"lines": 8, "kept": 7, "empty": 1, "invalid": 0, "too_long": 0, "few_letters": 0, "duplicate": 3}
     assert opened.counts == result.counts == counts
     assert (result.unique, result.lang, set(result.seconds)) == (4, "fra_Latn", {"encoder", "sentences", "embeddings"})
     assert "8 lines: 7 kept, 1 empty, 3 duplicate" in result.summary()

@@ -167,7 +167,7 @@ class TestErrors:
     def test_output_of_other_filters_is_refused(self, inputs: list[Path], toy_encoder: Path, tmp_path: Path) -> None:
         embed(inputs, tmp_path / "out", toy_encoder, "--filter", "letters=0.5")
         command = ("embed", *inputs, "--output", tmp_path / "out", "--encoder", toy_encoder)
-        assert "made with filter letters 0.5, now None" in error_of(*command)
+        assert "made with filter letters 0.5, now 0.01" in error_of(*command)
         assert "made with filter letters 0.5, now 0.4" in error_of(*command, "--filter", "letters")
         assert "made with collapse False, now True" in error_of(*command, "--filter", "letters=0.5", "--collapse")
 

@@ -27,7 +27,7 @@ SENTENCES = [
     ("One sentence only", 1, "news.txt", 3),
     ("She pays $4.50 a day!", 1, "news.txt", 1),
 ]
-COUNTS = {"lines": 4, "kept": 6, "empty": 1, "invalid": 0, "too_long": 0, "split": 3, "duplicate": 1}
+COUNTS = {"lines": 4, "kept": 6, "empty": 1, "invalid": 0, "too_long": 0, "few_letters": 0, "split": 3, "duplicate": 1}
 
 
 @pytest.fixture
@@ -80,7 +80,16 @@ def test_line_breaks_end_sentences_and_the_limit_is_that_of_a_sentence(toy_encod
         ("The first one.", 1, "pages.jsonl", 1),
         ("The second one.", 1, "pages.jsonl", 1),
     ]
-    assert counts(tmp_path / "out") == {"lines": 2, "kept": 4, "empty": 0, "invalid": 0, "too_long": 1, "split": 3, "duplicate": 0}
+    assert counts(tmp_path / "out") == {
+        "lines": 2,
+        "kept": 4,
+        "empty": 0,
+        "invalid": 0,
+        "too_long": 1,
+        "few_letters": 0,
+        "split": 3,
+        "duplicate": 0,
+    }
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from click.testing import Result
 from command import error_of, miner, output_of
 from tiny import NUMBERS, numbers, save_transformer, sentence, write_pairs, write_tsv
 
+from miner.cli.loop import summary
 from miner.config.commands import EncoderSettings
 from miner.encoders import load_encoder
 from miner.io import records, storage, table_files
@@ -151,6 +153,17 @@ def test_evaluation_sentences_are_excluded_from_training(finished_loop: Path, da
         assert not {text.casefold().rstrip("!") for text in texts} & evaluation
         selection = storage.read_json(str(folder / "selection.json"))
         assert sum(pair["in_evaluation_files"]["exact"] for pair in selection["pairs"].values()) > DEV_ROWS
+
+
+def test_the_summary_counts_what_the_filters_drop(finished_loop: Path) -> None:
+    figures = storage.read_json(str(finished_loop / "loop.json"))
+    pairs = figures["rounds"][0]["selection"]["pairs"]
+    for name, pair in pairs.items():
+        manifest = storage.read_json(str(finished_loop / "round-00" / "mined" / name / "manifest.json"))
+        assert pair["filtered"] == manifest["details"]["dropped"]
+        pair["filtered"] = {"near_copy": 3}
+    result = SimpleNamespace(figures=lambda: figures, encoder="best/encoder")
+    assert f"round 00: the filters dropped {3 * len(pairs)} near copy\n" in summary(result)
 
 
 def test_template_pairs_are_limited(finished_loop: Path) -> None:

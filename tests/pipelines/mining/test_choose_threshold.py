@@ -245,7 +245,7 @@ def test_few_pairs_show_quantiles_of_the_best_margins(texts: tuple[Path, Path], 
     assert quantiles["0.5"] == pytest.approx(np.median(best), abs=0.02)
     assert quantiles["1"] == pytest.approx(best.max(), abs=5e-5)
     assert "0 pairs (margin > 5)" in result.stdout
-    text = f"best margins of the source sentences: 0.5 below {quantiles['0.5']:g}"
+    text = f"best margins of the source sentences: 50% below {quantiles['0.5']:g}"
     assert package.mine(*texts, retrieval="forward", threshold=5).figures["best_margins"] == quantiles
     assert text in caplog.text
     assert "best_margins" not in package.mine(*texts, retrieval="forward", threshold=1.1).figures

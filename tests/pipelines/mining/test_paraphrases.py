@@ -1,5 +1,6 @@
 """Paraphrases: pairs of one corpus, against all similarities in numpy."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -77,3 +78,34 @@ def test_one_corpus_twice_gets_a_warning_and_two_an_error(corpus: Path, toy_enco
     refused = command("mine", corpus, tmp_path / "other.txt", "--paraphrases", *options)
     assert refused.exit_code != 0
     assert "--paraphrases takes one corpus; leave TARGET out" in refused.stderr
+
+
+def test_groups_are_what_pairs_connect(toy_encoder: Path, tmp_path: Path) -> None:
+    """A chain of pairs is one group, in a file and in Python; other groups are apart, best pair first."""
+    lines = ["one two", "lone", "un deux", "one deux", "un two", "six", "six six"]
+    (tmp_path / "corpus.txt").write_text("".join(f"{line}\n" for line in lines))
+    options = ("--paraphrases", "--encoder", toy_encoder, "--threshold", "0.9", "--retrieval", "all", "--filter", "none", "--groups")
+    assert command("mine", tmp_path / "corpus.txt", *options, "--output", tmp_path / "out").exit_code == 0
+    pairs = pq.read_table(tmp_path / "out/bitext.parquet").to_pylist()
+    expected: list[set[str]] = []
+    for pair in pairs:
+        joined = {pair["source_text"], pair["target_text"]}
+        expected = [group for group in expected if not group & joined] + [joined.union(*(group for group in expected if group & joined))]
+    cells = [line.split("\t") for line in gzip.decompress((tmp_path / "out/groups.tsv.gz").read_bytes()).decode().splitlines()]
+    groups = [{row[1] for row in cells if row[0] == number} for number in dict.fromkeys(row[0] for row in cells)]
+    assert {"one two", "un deux", "one deux", "un two"} in groups
+    assert sorted(map(sorted, groups)) == sorted(map(sorted, expected))
+    assert cells[0][1] in (pairs[0]["source_text"], pairs[0]["target_text"])
+    assert all(lines[int(row[3]) - 1] == row[1] for row in cells)
+    settings = {"encoder": toy_encoder, "paraphrases": True, "retrieval": "all", "filters": "none"}
+    mined = miner.mine(lines, threshold=0.9, **settings)
+    assert [(str(row["group"]), row["text"], row["row"] + 1) for row in mined.groups.to_pylist()] == [
+        (row[0], row[1], int(row[3])) for row in cells
+    ]
+    assert len(miner.mine(lines, threshold=99, **settings).groups) == 0
+    assert command("verify", tmp_path / "out").exit_code == 0
+    again = ("mine", "--from-candidates", tmp_path / "out", "--threshold", "99", "--output", tmp_path / "again")
+    assert command(*again, "--groups").exit_code == 0
+    assert gzip.decompress((tmp_path / "again/groups.tsv.gz").read_bytes()) == b""
+    assert command(*again).exit_code == 0
+    assert not (tmp_path / "again/groups.tsv.gz").exists()

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 import command
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command import miner, output_of
@@ -87,12 +88,62 @@ def test_background_is_searched_for_neighbours(texts: tuple[Path, Path], toy_enc
 
 
 def test_one_file_of_two_columns_gives_the_bytes_of_two_files(texts: tuple[Path, Path], toy_encoder: Path, tmp_path: Path) -> None:
-    lines = ["fr\tid\ten", *(f"{two}\t{at}\t{one}" for at, (one, two) in enumerate(zip(ENGLISH, FRENCH, strict=True)))]
+    lines = ["fr\tmargin\ten", *(f"{two}\t{at}\t{one}" for at, (one, two) in enumerate(zip(ENGLISH, FRENCH, strict=True)))]
     (tmp_path / "both.tsv.gz").write_bytes(gzip.compress("\n".join(lines).encode()))  # without a last line end
     columns = ("--source-column", "en", "--target-column", "fr")
     for name, given in (("one", (tmp_path / "both.tsv.gz", *columns)), ("two", texts)):
         scored(tmp_path / name / "scored.tsv.gz", *given, "--encoder", toy_encoder)
-    assert (tmp_path / "one/scored.tsv.gz").read_bytes() == (tmp_path / "two/scored.tsv.gz").read_bytes()
+    one, two = (
+        [line.split("\t") for line in gzip.decompress((tmp_path / name / "scored.tsv.gz").read_bytes()).decode().splitlines()]
+        for name in ("one", "two")
+    )
+    assert [cells[:5] for cells in one] == [cells[:5] for cells in two]
+    assert [cells[5:] for cells in one] == [[str(number + 2), str(number)] for number in range(len(ENGLISH))]  # after a header
+    assert [cells[5:] for cells in two] == [[str(number + 1)] for number in range(len(ENGLISH))]
+
+
+@pytest.mark.parametrize("top", [(), ("--top", 4)])
+def test_columns_of_the_input_are_kept_in_every_format(top: tuple[object, ...], toy_encoder: Path, tmp_path: Path) -> None:
+    """TSV, JSON lines and Parquet as input and output, a column of the name of one of the output, nested values, missing ones."""
+    rows = [
+        {"text": {"en": one, "fr": two}, "id": at, "margin": at / 4, "tags": ["é", at], **({"note": "a\tb"} if at % 2 else {})}
+        for at, (one, two) in enumerate(zip(ENGLISH, FRENCH, strict=True))
+    ]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pq.write_table(
+        pa.Table.from_pylist([{name: row.get(name) for name in ("text", "id", "margin")} for row in rows]), tmp_path / "in.parquet"
+    )
+    lines = ["en;id;fr;", *(f'"{row["text"]["en"]}";{row["id"]};{row["text"]["fr"]};' for row in rows)]
+    (tmp_path / "in.csv").write_text("\n".join(lines))
+    nested = ("--source-column", "text.en", "--target-column", "text.fr")
+    outputs = {}
+    for name, columns in (("in.jsonl", nested), ("in.parquet", nested), ("in.csv", ("--source-column", "en", "--target-column", "fr"))):
+        for ending in ("tsv", "jsonl", "parquet"):
+            outputs[name, ending] = tmp_path / f"{name}.{ending}"
+            options = ("--encoder", toy_encoder, "--output", outputs[name, ending], *top)
+            assert miner("score", tmp_path / name, *columns, *options, report=True).exit_code == 0
+            assert "Reasons" in Path(f"{outputs[name, ending]}.report.html").read_text(encoding="utf-8")
+    records = [json.loads(line) for line in outputs["in.jsonl", "jsonl"].read_text(encoding="utf-8").splitlines()]
+    kept = [record["line"] - 1 for record in records]
+    assert len(kept) == (4 if top else len(rows))
+    assert [(record["id"], record["input_margin"], record["tags"], record["note"]) for record in records] == [
+        (rows[at]["id"], rows[at]["margin"], rows[at]["tags"], rows[at].get("note")) for at in kept
+    ]
+    cells = [line.split("\t") for line in outputs["in.jsonl", "tsv"].read_text(encoding="utf-8").splitlines()]
+    assert [row[5:] for row in cells] == [
+        [str(at + 1), str(at), str(at / 4), json.dumps(["é", at], ensure_ascii=False), "a b" if at % 2 else ""] for at in kept
+    ]
+    table = pq.read_table(outputs["in.parquet", "parquet"])
+    assert table["id"].to_pylist() == kept
+    assert table["input_margin"].to_pylist() == [at / 4 for at in kept]
+    assert pq.read_table(outputs["in.csv", "parquet"]).select(["line", "id"]).to_pylist() == [
+        {"line": at + 2, "id": str(at)} for at in kept
+    ]
+    for (name, ending), output in outputs.items():
+        exported = tmp_path / f"{name}-{ending}-export"
+        output_of("export", output, "--source-lang", "en", "--target-lang", "fr", "--format", "moses", "--output", exported, "--top", 3)
+        best = sorted(sorted(kept, key=lambda at: -records[kept.index(at)]["margin"])[:3])
+        assert (exported / "train.fr").read_text().splitlines() == [FRENCH[at] for at in best]
 
 
 def test_lines_without_a_sentence_keep_their_position(toy_encoder: Path, tmp_path: Path) -> None:
@@ -105,8 +156,8 @@ def test_lines_without_a_sentence_keep_their_position(toy_encoder: Path, tmp_pat
     ]  # fmt: skip
     assert [math.isnan(float(row[0])) for row in rows] == [False, True, True, False, True, True]
     figures = json.loads((tmp_path / "figures.json").read_text())
-    assert {name: figures[name] for name in ("lines", "scored", "written", "dropped", "without_sentence", "without_margin")} == {
-        "lines": 6, "scored": 2, "written": 6, "dropped": None, "without_sentence": 3, "without_margin": 1
+    assert {name: figures[name] for name in ("lines", "scored", "written", "dropped", "unscored")} == {
+        "lines": 6, "scored": 2, "written": 6, "dropped": None, "unscored": {"no_sentence": 3, "no_margin": 1}
     }  # fmt: skip
     assert figures["unique"] == {"source": 4, "target": 5}
 
@@ -321,6 +372,34 @@ def test_formats_hold_reasons_and_probabilities(tmp_path: Path) -> None:
     lines = [line.split("\t") for line in (tmp_path / "scored.tsv").read_text().splitlines()]
     assert [line[4] or None for line in lines] == [row["reason"] for row in rows]
     assert "name one that ends in .tsv, .tsv.gz, .jsonl" in command.error_of(*command_line, tmp_path / "scored.csv")
+
+
+def test_lines_without_letters_have_no_margin_and_are_counted(toy_encoder: Path, tmp_path: Path) -> None:
+    paths = write_sides(tmp_path, ["one two", "12.5", "three", "***", "four"], ["un deux", "douze", "trois", "", "quatre"])
+    summary = output_of("score", *paths, "--encoder", toy_encoder, "--output", tmp_path / "scored.tsv")
+    assert "5 line pairs: 3 scored, 1 no sentence, 1 few letters\n" in summary
+    assert "source: 3 sentences, 3 unique; of 5 lines, dropped 2 few letters\n" in summary
+    rows = [line.split("\t") for line in (tmp_path / "scored.tsv").read_text().splitlines()]
+    assert [(row[0] == "nan", row[5]) for row in rows] == [(False, "1"), (True, "2"), (False, "3"), (True, "4"), (False, "5")]
+    options = ("--encoder", toy_encoder, "--filter", "none", "--output", tmp_path / "all.tsv")
+    assert "1 no sentence" in output_of("score", *paths, *options)
+
+
+def test_an_output_without_pairs_has_a_report_and_no_export(toy_encoder: Path, texts: tuple[Path, Path], tmp_path: Path) -> None:
+    for ending in ("tsv", "parquet"):
+        output = tmp_path / f"scored.{ending}"
+        options = ("--encoder", toy_encoder, "--threshold", "99", "--output", output)
+        assert miner("score", *texts, *options, report=True).exit_code == 0
+        assert "0 pairs of 0 lines kept" in Path(f"{output}.report.html").read_text(encoding="utf-8")
+        command_line = ("export", output, "--source-lang", "en", "--target-lang", "fr", "--output", tmp_path / "export")
+        assert "has no pairs" in command.error_of(*command_line)
+    assert output_of("report", tmp_path / "scored.tsv").strip() == f"{tmp_path / 'scored.tsv'}.report.html"
+    assert "'un' is not a number; give a file of `miner score`" in command.error_of("report", write_table(tmp_path))
+
+
+def write_table(folder: Path) -> Path:
+    (folder / "table.tsv").write_text("un\tdeux\ttrois\n")
+    return folder / "table.tsv"
 
 
 @pytest.mark.parametrize("shift", [1, -2])
