@@ -1,8 +1,8 @@
 """Shard sentences by id range: text of any size becomes unique sentences, in memory bounded by one range.
 
-`scatter_input` reads one input and writes its sentences grouped by id range; `gather_range` reads one range of all inputs, removes
-duplicates and sorts. Shard i of n holds the i-th of n equal ranges of the signed 64-bit ids, so the shards in order are sorted by id.
-The result does not depend on the order of inputs, the workers or the runner.
+`group_inputs` decides which inputs are read together. `scatter_inputs` writes the sentences of some inputs grouped by id range;
+`gather_range` reads one range of all inputs, removes duplicates and sorts. Shard i of n holds the i-th of n equal ranges of the signed
+64-bit ids, so the shards in order are sorted by id. The result does not depend on the order of inputs, the workers or the runner.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import logging
 import math
 import posixpath
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -36,7 +36,11 @@ FEW_RANGES = 16  # which need no minimum
 MAX_RANGES = 99_999  # a shard name has five digits
 EXPANSION_RATIOS = {"": 1.0, ".gz": 3.0, ".zst": 3.5, ".xz": 4.0, ".bz2": 4.0, ".parquet": 2.0}  # typical bytes of text per byte of file
 MAX_SAMPLED_FILES = 8  # of one compression, whose heads are decompressed to estimate the ratio
+MAX_SINGLE_INPUTS = 64  # up to which each input is read on its own
+GROUPED_BYTES = 64 << 10  # of an input that is read together with others, which is in memory before its sentences count
+MAX_GROUP_INPUTS, MAX_GROUP_BYTES = 1000, 1 << 20  # of inputs that are read together
 ARROW_SUFFIX = ".arrow"
+SCHEMA = clean_blocks.SCHEMA.append(SENTENCES.field("source"))  # of scattered files
 
 logger = logging.getLogger(__name__)
 
@@ -115,37 +119,69 @@ def _expansion_ratio(extension: str, uris: Sequence[str], head_bytes: int) -> fl
     return expanded_bytes / compressed_bytes if compressed_bytes else EXPANSION_RATIOS[extension]
 
 
-def scattered_name(source: str) -> str:
-    """Return the name of the file that `scatter_input` writes for the input `source`."""
-    return storage.key(source) + ARROW_SUFFIX
+def group_inputs(files: Sequence[InputFile]) -> dict[str, list[InputFile]]:
+    """Return the inputs of each scattered file, by its name. If there are many, small ones are read together.
+
+    A task for each of 100,000 inputs would take longer than all else.
+    """
+    groups: list[list[InputFile]] = []
+    small: list[InputFile] = []
+    num_bytes = 0
+    for file in sorted(files, key=lambda file: file.source):
+        size = GROUPED_BYTES + 1 if file.num_bytes is None else file.num_bytes
+        if len(files) <= MAX_SINGLE_INPUTS or size > GROUPED_BYTES:
+            groups.append([file])
+            continue
+        if not small or len(small) == MAX_GROUP_INPUTS or num_bytes + size > MAX_GROUP_BYTES:
+            small, num_bytes = [], 0
+            groups.append(small)
+        small.append(file)
+        num_bytes += size
+    return {scattered_name(group): group for group in groups}
 
 
-def scatter_input(
-    file: InputFile,
+def scattered_name(files: Sequence[InputFile]) -> str:
+    """Return the name of the file that `scatter_inputs` writes."""
+    return storage.key([file.source for file in files]) + ARROW_SUFFIX
+
+
+def read_blocks(
+    file: InputFile, settings: TextSettings, sizes: IngestSizes = DEFAULT_SIZES, split_lang: str | None = None, num_processes: int = 1
+) -> Iterator[CleanedBlock]:
+    """Yield the cleaned text of an input. A long text is cleaned in up to `num_processes` processes."""
+    values = read_values(file.uri, settings, file.source, sizes.block_bytes)
+    return clean_blocks.clean_blocks(values, BlockCleaner(file.source, settings, split_lang), num_processes)
+
+
+def scatter_inputs(
+    files: Sequence[InputFile],
     folder: str,
     num_ranges: int,
-    settings: TextSettings,
+    read: Callable[[InputFile], Iterable[CleanedBlock]],
     sizes: IngestSizes = DEFAULT_SIZES,
-    split_lang: str | None = None,
-    num_processes: int = 1,
 ) -> dict[str, int]:
-    """Read one input into one Arrow IPC file in `folder`, grouped by id range; return the counts of `readers.LINE_COUNTS`.
+    """Read some inputs into one Arrow IPC file in `folder`, grouped by id range; return the counts of `readers.LINE_COUNTS`.
 
     Its batches are the ranges 0 to `num_ranges` - 1 of the first 32 MB of text, then those of the next 32 MB, and so on: the position
-    of a batch determines its range. A long text is cleaned in up to `num_processes` processes.
+    of a batch determines its range.
     """
     counts: Counter[str] = Counter(dict.fromkeys(readers.LINE_COUNTS, 0))
-    schema = clean_blocks.SCHEMA.with_metadata({"source": file.source, "ranges": str(num_ranges)})
-    values = read_values(file.uri, settings, file.source, sizes.block_bytes)
-    blocks = clean_blocks.clean_blocks(values, BlockCleaner(file.source, settings, split_lang), num_processes)
+    sources = pa.array([file.source for file in files], pa.string())
+    blocks = (_add_source(block, number, sources) for number, file in enumerate(files) for block in read(file))
     with (
-        storage.atomic(storage.join(folder, scattered_name(file.source))) as handle,
-        pa.ipc.new_file(handle, schema) as writer,
+        storage.atomic(storage.join(folder, scattered_name(files))) as handle,
+        pa.ipc.new_file(handle, SCHEMA.with_metadata({"ranges": str(num_ranges)})) as writer,
         background_thread() as submit,
     ):
         for table in _collect_blocks(blocks, counts, sizes.range_bytes):
             submit(_write_by_range, writer, table, num_ranges)  # while the next text is read
     return dict(counts)
+
+
+def _add_source(block: CleanedBlock, number: int, sources: pa.Array) -> CleanedBlock:
+    """Return a block of one of several inputs with its source."""
+    source = pa.DictionaryArray.from_arrays(np.full(len(block.sentences), number, dtype=np.int32), sources)
+    return CleanedBlock(pa.record_batch([*block.sentences.columns, source], schema=SCHEMA), block.counts)
 
 
 def _collect_blocks(blocks: Iterable[CleanedBlock], counts: Counter[str], table_bytes: int) -> Iterator[pa.Table]:
@@ -176,7 +212,7 @@ def range_of(ids: Ids, num_ranges: int) -> Ints:
 
 def write_range_batches(writer: pa.RecordBatchFileWriter, table: pa.Table, range_numbers: Ints, num_ranges: int) -> None:
     """Write rows sorted by range as one batch per range, empty ranges included."""
-    batch = table.combine_chunks().to_batches()[0] if len(table) else pa.RecordBatch.from_pylist([], schema=table.schema)
+    batch = pa.record_batch([column.combine_chunks() for column in table.columns], schema=table.schema)
     bounds = np.searchsorted(range_numbers, np.arange(num_ranges + 1))
     for start, end in pairwise(bounds):
         writer.write_batch(batch.slice(start, end - start))
@@ -228,24 +264,33 @@ def gather_range(folder: str, checksums: Mapping[str, str], index: int, num_rang
     `count` is the number of occurrences of a sentence; `source` and `line` are those of the first in the order of (source, line).
     Raises ConfigError for a range with more text than an Arrow column can hold.
     """
-    parts = dict(_read_range(storage.join(folder, name), checksum, index, num_ranges) for name, checksum in checksums.items())
-    sources = sorted(source for source, part in parts.items() if len(part))
-    if not sources:
-        return SENTENCES.empty_table()
-    source_numbers = np.repeat(np.arange(len(sources), dtype=np.int32), [len(parts[source]) for source in sources])
-    source_column = pa.DictionaryArray.from_arrays(source_numbers, pa.array(sources, pa.string()))
-    table = pa.concat_tables([parts[source] for source in sources]).append_column(SENTENCES.field("source"), source_column)
+    parts = [_read_range(storage.join(folder, name), checksum, index, num_ranges) for name, checksum in checksums.items()]
+    table = pa.concat_tables(parts or [SCHEMA.empty_table()]).unify_dictionaries().combine_chunks()
     if table.column("text").nbytes > sizes.column_bytes:
         raise ConfigError(f"range {index} of {num_ranges} holds more than 2 GB of text; choose more --shards")
-    return deduplicate(table.combine_chunks()).select(SENTENCES.names).cast(SENTENCES)
+    return deduplicate(_sort_by_source(table)).select(SENTENCES.names).cast(SENTENCES)
 
 
-def _read_range(uri: str, checksum: str, index: int, num_ranges: int) -> tuple[str, pa.Table]:
-    """Return the source of a scattered file, and its sentences of one range."""
+def _sort_by_source(table: pa.Table) -> pa.Table:
+    """Return a table in the order of its sources, of which its dictionary then has no others."""
+    if not len(table):
+        return table
+    column = table["source"].chunk(0)
+    used, numbers = np.unique(column.indices.to_numpy(), return_inverse=True)
+    names = column.dictionary.take(pa.array(used)).to_pylist()
+    order = sorted(range(len(names)), key=names.__getitem__)
+    ranks = np.argsort(order).astype(np.int32)[numbers]
+    source = pa.DictionaryArray.from_arrays(ranks, pa.array([names[number] for number in order], pa.string()))
+    sorted_table = table.set_column(table.num_columns - 1, "source", source)
+    return sorted_table if np.all(ranks[1:] >= ranks[:-1]) else sorted_table.take(np.argsort(ranks, kind="stable"))
+
+
+def _read_range(uri: str, checksum: str, index: int, num_ranges: int) -> pa.Table:
+    """Return the sentences of one range of a scattered file."""
     with table_files.open_arrow(uri, checksum) as reader:
         metadata = reader.schema.metadata
         if int(metadata[b"ranges"]) != num_ranges:
             remedy = f"delete {posixpath.dirname(uri)} and run again"
             raise StorageError(f"{uri}: written for {int(metadata[b'ranges'])} shards, not {num_ranges}; {remedy}")
         batches = [reader.get_batch(number) for number in range(index, reader.num_record_batches, num_ranges)]
-    return metadata[b"source"].decode(), pa.Table.from_batches(batches, clean_blocks.SCHEMA)
+    return pa.Table.from_batches([batch.replace_schema_metadata(None) for batch in batches], SCHEMA)

@@ -53,8 +53,8 @@ def plan_increments(uri: str, signatures: Signatures, single: bool) -> list[Corp
 
 def find_absent(uri: str, signatures: Signatures) -> list[str]:
     """Return the inputs that are recorded in the file `uri` and are no longer inputs, under this name or with this signature."""
-    recorded = merge_inputs(_read_increments(uri))
-    return [name for name, signature in recorded.items() if name not in signatures and signature not in signatures.values()]
+    recorded, states = merge_inputs(_read_increments(uri)), set(signatures.values())
+    return [name for name, signature in recorded.items() if name not in signatures and signature not in states]
 
 
 def _read_increments(uri: str) -> list[CorpusIncrement]:

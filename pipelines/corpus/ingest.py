@@ -221,9 +221,7 @@ class _Ingestion:
         except DataError as error:
             if not scattered.increment or settings.strict:
                 raise
-            skipped = dict.fromkeys(increment.inputs, str(error))
-            if isinstance(error, AllSkippedError):
-                skipped = task.errors_by_input(error.reasons)
+            skipped = dict(error.reasons) if isinstance(error, AllSkippedError) else dict.fromkeys(increment.inputs, str(error))
             return ScatterResult(dict.fromkeys(readers.LINE_COUNTS, 0), skipped)
 
     def _write_shards(self, scattered: ScatteredFiles) -> Pipeline[Manifest]:

@@ -1,23 +1,29 @@
-"""Scatter: read each input into one file of sentences grouped by id range, under `OUTPUT/.ranges`."""
+"""Scatter: read each input, or some small ones, into one file of sentences grouped by id range, under `OUTPUT/.ranges`."""
 
 import contextlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import pyarrow as pa
+from typing_extensions import TypedDict
 
 from miner.config.commands import TextSettings
-from miner.errors import DataError
-from miner.io import stages, storage
+from miner.errors import AllSkippedError, DataError
+from miner.io import records, stages, storage
+from miner.io.credentials import hide
 from miner.io.stages import Stage
 from miner.text import encodings, readers, sharding
+from miner.text.clean_blocks import CleanedBlock
 from miner.text.sharding import IngestSizes, InputFile
 from miner.units import counted, list_counts
 from pipelines.beam.runner import Pipeline, run_stage
+from pipelines.beam.shards import call_with_retries
 from pipelines.beam.tasks import ShardTask
 from pipelines.corpus.increments import Signatures
+
+UNREADABLE = "_unreadable"  # folder in that of the scattered files, with a record for each that lacks inputs
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,7 @@ class ScatterResult:
 
 
 class ScatterTask(ShardTask):
-    """Read one input into one scattered file."""
+    """Read one input, or some small ones, into one scattered file."""
 
     processed_counts = frozenset({"lines", "split", "kept"})
     work_unit = "byte"
@@ -70,25 +76,46 @@ class ScatterTask(ShardTask):
         self.settings = settings
         self.split_lang = split_lang  # language of lines that are split into sentences; None: each line is one
         self.num_processes = num_processes  # that clean a long input
-        self.files = {sharding.scattered_name(file.source): file for file in files}
+        self.groups = sharding.group_inputs(files)  # scattered file -> its inputs
 
     def work(self, names: Sequence[str]) -> Mapping[str, int]:
-        """Return the bytes of each input, 0 where they are not known."""
+        """Return the bytes of each group of inputs, without those that are not known."""
         sizes = dict.fromkeys(names, 0)
         for name in names:
             with contextlib.suppress(DataError):  # raised when the input is read
-                sizes[name] = self.files[name].size(unknown_bytes=0)
+                sizes[name] = sum(file.size(unknown_bytes=0) for file in self.groups[name])
         return sizes
 
     def errors_by_input(self, errors: Mapping[str, str]) -> dict[str, str]:
         """Return the errors of scattered files by the inputs that could not be read, in the order of the inputs."""
-        return {file.source: errors[name] for name, file in self.files.items() if name in errors}
+        return {file.source: errors[name] for name, files in self.groups.items() if name in errors for file in files}
 
     def write_shard(self, name: str) -> tuple[int, Mapping[str, int]]:
-        scattered, file = self.scattered, self.files[name]
-        processing = (self.settings, scattered.sizes, self.split_lang, self.num_processes)
-        counts = sharding.scatter_input(file, scattered.folder, scattered.num_ranges, *processing)
+        scattered, files = self.scattered, self.groups[name]
+        unreadable: dict[str, str] = {}
+        read_group = partial(self._read_whole, unreadable)
+        read = self._read if len(files) == 1 or self.settings.strict else read_group
+        counts = sharding.scatter_inputs(files, scattered.folder, scattered.num_ranges, read, scattered.sizes)
+        if unreadable:
+            records.write(storage.join(scattered.folder, UNREADABLE, name), {"inputs": unreadable})
         return counts["kept"], counts
+
+    def _read(self, file: InputFile) -> Iterator[CleanedBlock]:
+        return sharding.read_blocks(file, self.settings, self.scattered.sizes, self.split_lang, self.num_processes)
+
+    def _read_whole(self, unreadable: dict[str, str], file: InputFile) -> list[CleanedBlock]:
+        """Read a small input. If it cannot be read, add the reason to `unreadable`: the others of its group do not depend on it."""
+        try:
+            return call_with_retries(lambda: list(self._read(file)), self.retry_policy, "ranges", file.source)
+        except DataError as error:
+            unreadable[file.source] = hide(str(error))
+            return []
+
+
+class UnreadableRecord(TypedDict):
+    """The inputs of one scattered file that could not be read."""
+
+    inputs: dict[str, str]  # input -> error
 
 
 def scatter_inputs(task: ScatterTask, signatures: Signatures) -> Pipeline[ScatterResult]:
@@ -101,12 +128,26 @@ def scatter_inputs(task: ScatterTask, signatures: Signatures) -> Pipeline[Scatte
     config_key = {"settings": storage.key(settings.model_dump()), "ranges": str(task.scattered.num_ranges)}
     if task.split_lang is not None:
         config_key["split"] = task.split_lang
-    file_keys = {name: stage.key({file.source: signatures[file.source], **config_key}) for name, file in task.files.items()}
+    file_keys = {
+        name: stage.key({**{file.source: signatures[file.source] for file in files}, **config_key}) for name, files in task.groups.items()
+    }
     for name in set(storage.names_in(folder)) - set(file_keys):
         if name.endswith(sharding.ARROW_SUFFIX):  # of an input that is no longer given: no shard is read from it
             storage.remove(stage.path(name))
             storage.remove(stage.path(f"{stages.MARKERS}/{name}.json"))
-    manifest = yield from run_stage(stage, file_keys, task, skip_failed=not settings.strict)
+    unreadable = stage.path(UNREADABLE)
+    for name in storage.names_in(unreadable):  # of a run that was stopped: they are tried again
+        storage.remove(stage.path(f"{stages.MARKERS}/{name}.json"))
+    storage.remove(unreadable)
+    try:
+        manifest = yield from run_stage(stage, file_keys, task, skip_failed=not settings.strict)
+    except AllSkippedError as error:
+        raise AllSkippedError(task.errors_by_input(error.reasons)) from error
+    skipped = task.errors_by_input(manifest.skipped)
+    for name in storage.names_in(unreadable):
+        skipped |= records.read(storage.join(unreadable, name), UnreadableRecord)["inputs"]
+    if len(skipped) == sum(map(len, task.groups.values())):
+        raise AllSkippedError(skipped)
     counts = Counter(dict.fromkeys(readers.LINE_COUNTS, 0))
     for shard in manifest.shards:
         counts.update(shard.counts)
@@ -114,8 +155,8 @@ def scatter_inputs(task: ScatterTask, signatures: Signatures) -> Pipeline[Scatte
         storage.remove(folder)
         reasons = list_counts({name: counts[name] for name in readers.LINE_COUNTS if name not in ("lines", "kept")})
         detail, remedy = f" ({reasons})" if reasons else "", "give a text with sentences; --strict names the first problem"
-        first = next(iter(task.files.values())).uri
+        first = next(iter(task.groups.values()))[0].uri
         if counts["invalid"] and (encoding := encodings.guess_encoding(first)):
             remedy = f"the text looks like {encoding}, so give --encoding {encoding}"
         raise DataError(f"{', '.join(signatures)}: no sentence in {counted(counts['lines'], 'line')}{detail}; {remedy}")
-    return ScatterResult(dict(counts), task.errors_by_input(manifest.skipped))
+    return ScatterResult(dict(counts), skipped)

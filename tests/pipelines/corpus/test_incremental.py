@@ -380,3 +380,49 @@ def test_each_broken_file_is_skipped_with_its_own_reason(tmp_path: Path) -> None
         skipped = [line for line in result.stderr.splitlines() if line.startswith("miner: skipped: ")]
         assert [line.split(": ")[2] for line in skipped] == [str(tmp_path / "b.txt.gz"), str(tmp_path / "c.txt.gz")]
         assert len({line.split(": ", 3)[3] for line in skipped}) == 2
+
+
+def test_many_small_files_are_read_together(tmp_path: Path) -> None:
+    """The sentences are those of one file; files that cannot be read are skipped, each with its reason, and read when they are fixed."""
+    lines = read_lines("en")
+    for number, text in enumerate(lines):
+        (tmp_path / f"{number:03d}.txt").write_text(f"{text}\n")
+    (tmp_path / "whole.txt").write_text("".join(f"{text}\n" for text in lines))
+    (tmp_path / "big.txt").write_text("\n".join(lines[:1] * 2000))  # read on its own
+    broken = {tmp_path / f"broken{number}.txt.gz": gzip.compress(f"another text number {number}\n".encode()) for number in range(3)}
+    for path, data in broken.items():
+        path.write_bytes(data[:-8])
+    command = (
+        "embed",
+        tmp_path / "[0-9]*.txt",
+        tmp_path / "broken*.gz",
+        tmp_path / "big.txt",
+        "--lang",
+        "en",
+        "--output",
+        tmp_path / "out",
+    )
+    for _ in range(2):
+        result = miner(*command)
+        assert result.exit_code == 3
+        skipped = [line.split(": ")[2:] for line in result.stderr.splitlines() if line.startswith("miner: skipped: ")]
+        assert [path for path, *_ in skipped] == sorted(map(str, broken))
+    assert not (tmp_path / "out/.ranges").exists()
+    strict = miner(*command[:-1], tmp_path / "strict", "--strict")
+    assert strict.exit_code == 1
+    assert "broken0.txt.gz" in strict.stderr
+    assert miner("embed", tmp_path / "whole.txt", "--lang", "en", "--output", tmp_path / "expected").exit_code == 0
+    rows, expected = (
+        {row["text"]: row for path in (tmp_path / name / "sentences").glob("*.parquet") for row in pq.read_table(path).to_pylist()}
+        for name in ("out", "expected")
+    )
+    assert rows.keys() == expected.keys()
+    for number, text in enumerate(dict.fromkeys(lines)):
+        source = str(tmp_path / f"{lines.index(text):03d}.txt")
+        count = expected[text]["count"] + 2000 * (number == 0)
+        assert (rows[text]["source"], rows[text]["line"], rows[text]["count"]) == (source, 1, count)
+    for path, data in broken.items():
+        path.write_bytes(data)
+    assert miner(*command).exit_code == 0
+    assert len(stages.read_manifest(str(tmp_path / "out/sentences")).shards) == 2
+    assert sum(shard.rows for shard in stages.read_manifest(str(tmp_path / "out/sentences")).shards) == len(rows) + len(broken)

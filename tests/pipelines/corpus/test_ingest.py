@@ -7,6 +7,7 @@ import math
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -45,12 +46,18 @@ def expected_rows(files: dict[str, list[str]]) -> list[dict[str, object]]:
 def shard(
     files: dict[str, list[str]], folder: Path, order: Sequence[str], num_ranges: int, sizes: IngestSizes = DEFAULT_SIZES
 ) -> tuple[list[pa.Table], dict[str, int]]:
-    """Write the files to `folder`, scatter them in this order and gather every range; sources are file names."""
+    """Write the files to `folder`, scatter them in this order and gather every range; sources are file names.
+
+    Of three files, two are read together.
+    """
     scattered = folder / "scattered"
     counts: Counter[str] = Counter()
     for name in order:
         (folder / name).write_bytes("\n".join(files[name]).encode())
-        counts.update(sharding.scatter_input(InputFile(name, str(folder / name)), str(scattered), num_ranges, TEXT, sizes))
+    inputs = [InputFile(name, str(folder / name)) for name in order]
+    for group in (sorted(inputs[:2], key=lambda file: file.source), inputs[2:3], inputs[3:]) if len(inputs) > 2 else map(list, zip(inputs)):
+        read = partial(sharding.read_blocks, settings=TEXT, sizes=sizes)
+        counts.update(sharding.scatter_inputs(group, str(scattered), num_ranges, read, sizes) if group else {})
     checksums = {path.name: storage.checksum(str(path)) for path in scattered.glob("*.arrow")}
     tables = [sharding.gather_range(str(scattered), checksums, index, num_ranges, sizes) for index in range(num_ranges)]
     assert all(table.schema.equals(SENTENCES) for table in tables)
@@ -104,12 +111,16 @@ def test_scattering_again_replaces_the_scattered_file(tmp_path: Path) -> None:
 def test_failed_scatter_leaves_no_files(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"good\n\xff\n")
-    strict = TextSettings(strict=True)
+
+    def scatter(source: str) -> None:
+        read = partial(sharding.read_blocks, settings=TextSettings(strict=True))
+        sharding.scatter_inputs([InputFile(source, str(path))], str(tmp_path / "scattered"), 1, read)
+
     with pytest.raises(DataError, match=r"a\.txt:2: not UTF-8"):
-        sharding.scatter_input(InputFile(str(path), str(path)), str(tmp_path / "scattered"), 1, strict)
+        scatter(str(path))
     assert list((tmp_path / "scattered").iterdir()) == []
     with pytest.raises(DataError, match=r"^-:2: not UTF-8"):  # standard input, read from the file it is spooled to
-        sharding.scatter_input(InputFile("-", str(path)), str(tmp_path / "scattered"), 1, strict)
+        scatter("-")
 
 
 def scattered_table(ids: Sequence[int], texts: Sequence[str]) -> pa.Table:
