@@ -15,10 +15,10 @@ from miner.io.tables import hash_ids
 _SPACE = r"\x00-\x09\x0b-\x1f\x7f-\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 # Invisible marks without a meaning of their own: soft hyphen, zero-width space, word joiner, byte order mark. Zero-width joiners are
 # kept, because Persian and Indic spelling needs them, and so are marks of writing direction.
-_INVISIBLE = "\u00ad\u200b\u2060\ufeff"
+INVISIBLE = "\u00ad\u200b\u2060\ufeff"
 MAX_MARKS = 30  # combining marks in a row, as in the stream-safe format of Unicode (UAX 15)
 MAX_UNCHECKED_CHARS = 1000  # sorting the marks of a shorter text takes a millisecond
-_REPLACED = re.compile(f"[{_SPACE}{_INVISIBLE}]")
+_REPLACED = re.compile(f"[{_SPACE}{INVISIBLE}]")
 
 
 def clean(line: str) -> str:
@@ -38,7 +38,7 @@ def clean_all(lines: Sequence[str]) -> list[str]:
     if text.count("\n") != len(lines) - 1:  # values of JSON and Parquet can contain LF
         text = "\n".join([line.replace("\n", " ") for line in lines])
     # Before NFC, which can compose characters that an invisible mark separated.
-    text = _REPLACED.sub(lambda match: "" if match[0] in _INVISIBLE else " ", text)
+    text = _REPLACED.sub(lambda match: "" if match[0] in INVISIBLE else " ", text)
     while "  " in text:
         text = text.replace("  ", " ")
     cleaned = text.replace(" \n", "\n").replace("\n ", "\n").strip(" ").split("\n")

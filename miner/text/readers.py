@@ -3,7 +3,7 @@
 import glob
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 
@@ -19,10 +19,17 @@ from miner.text.formats import read_values
 from miner.text.normalise import clean_all
 from miner.text.records import Fault, Value
 from miner.text.streams import BLOCK_BYTES, convert_read_errors
+from miner.units import list_counts
 
 STDIN = "-"
 REPAIRED = "repaired_"  # start of the counts of lines that a rule of `repair` changed
 LINE_COUNTS = ("lines", "kept", "empty", "invalid", "too_long")
+
+
+def list_repairs(counts: Mapping[str, int]) -> str:
+    """Return how many lines each rule of `repair` changed, among the counts of lines, as text."""
+    repairs = list_counts({name.removeprefix(REPAIRED): count for name, count in counts.items() if name.startswith(REPAIRED)})
+    return f"; lines repaired: {repairs}" if repairs else ""
 
 
 @dataclass(frozen=True)

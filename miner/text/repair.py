@@ -7,14 +7,16 @@ half width, and Latin ligatures. Lines that it cannot change are not passed to i
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 from miner.errors import require
+from miner.text.normalise import INVISIBLE
 
-# Marks of writing direction, and the zero-width joiner and non-joiner outside the scripts that spell with them.
 DIRECTION = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+INVISIBLE_MARKS = re.compile(f"[{INVISIBLE}]")
+SPACES = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 PRESENTATION_FORMS = re.compile("[\ufb13-\ufb17\ufb1d-\ufdff\ufe70-\ufefc]+")  # of Armenian, Hebrew and Arabic letters
 SUSPECT = re.compile(r"&\w+;|&#|[^\x09\x0a\x0d\x20-\x7e]")  # a line without any of these stays as it is
 RULES = {  # step of ftfy -> rule that is counted
@@ -50,19 +52,23 @@ def _repair_line(text: str) -> tuple[str, set[str]]:
     if any(action in ("encode", "decode", "transcode") for action, _ in steps):
         rules.add("mojibake")
     line = str(fixed.text)
-    for name, pattern, replace in (("direction", DIRECTION, _remove), ("presentation_forms", PRESENTATION_FORMS, _compose)):
+    for name, pattern, replace in MARKS:
         if pattern.search(line):
             rules.add(name)
             line = pattern.sub(replace, line)
     return line, rules
 
 
-def _remove(_: re.Match[str]) -> str:
-    return ""
-
-
 def _compose(match: re.Match[str]) -> str:
     return unicodedata.normalize("NFKC", match[0])
+
+
+MARKS: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
+    ("direction", DIRECTION, ""),
+    ("invisible", INVISIBLE_MARKS, ""),
+    ("spaces", SPACES, " "),
+    ("presentation_forms", PRESENTATION_FORMS, _compose),
+)  # rule -> what it replaces, and by what
 
 
 @cache

@@ -43,7 +43,7 @@ from miner.io import stages, storage, table_files, tables
 from miner.io.corpus import Corpus
 from miner.io.stages import Shard, Stage
 from miner.text import readers
-from miner.text.readers import REPAIRED
+from miner.text.readers import REPAIRED, list_repairs
 from miner.text.sharding import DEFAULT_SIZES, IngestSizes
 from miner.units import list_counts
 from pipelines.beam import workers
@@ -80,10 +80,8 @@ class EmbedResult:
         split = f", split into {self.counts['lines'] + self.counts['split']:,}" if "split" in self.counts else ""
         outcome_text = ", ".join(filter(None, [f"{self.counts['kept']:,} kept", list_counts(outcomes)]))
         truncated = f", {self.truncated_texts:,} truncated at the limit of the encoder" if self.truncated_texts else ""
-        repairs = list_counts({name.removeprefix(REPAIRED): count for name, count in self.counts.items() if name.startswith(REPAIRED)})
-        outcome_text += f"; lines repaired: {repairs}" if repairs else ""
         return (
-            f"{self.counts['lines']:,} lines{split}: {outcome_text}\n"
+            f"{self.counts['lines']:,} lines{split}: {outcome_text}{list_repairs(self.counts)}\n"
             f"{self.unique:,} unique sentences ({self.lang}) x {self.dim} dimensions in {self.output}{truncated}"
         )
 

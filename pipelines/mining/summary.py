@@ -5,7 +5,7 @@ from typing import Any
 
 from miner.arrays import spaced_rows
 from miner.mining.histogram import describe_quantiles
-from miner.text.readers import REPAIRED
+from miner.text.readers import REPAIRED, list_repairs
 from miner.units import counted, list_counts
 from pipelines.mining.mine import MineResult
 from pipelines.mining.select_pairs import WrittenBitext
@@ -54,10 +54,10 @@ def describe_briefly(bitext: WrittenBitext) -> str:
 
 
 def describe_side(side: str, counts: Mapping[str, int], unique: int) -> str:
-    """Return the numbers of sentences of a side, and of lines that were dropped, by reason."""
+    """Return the numbers of sentences of a side, and of lines that were dropped or repaired, by reason."""
     reasons = dropped_lines(counts)
     suffix = f"; of {counts['lines'] + counts.get('split', 0):,} lines, dropped {reasons}" if reasons else ""
-    return f"{side}: {counted(counts['kept'], 'sentence')}, {unique:,} unique{suffix}"
+    return f"{side}: {counted(counts['kept'], 'sentence')}, {unique:,} unique{suffix}{list_repairs(counts)}"
 
 
 def dropped_lines(counts: Mapping[str, int]) -> str:

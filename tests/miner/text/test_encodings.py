@@ -122,6 +122,7 @@ def test_flipped_subtitles_are_rows_or_one_line(tmp_path: Path) -> None:
         ("می\u200cخواهم", "می\u200cخواهم", set()),  # Persian needs its joiners
         ("plain ASCII", "plain ASCII", set()),
         ("schon gut, Grüße", "schon gut, Grüße", set()),
+        ("Zu\u00adsam\u00admen\u200b, mit\u00a0Ab\u2009stand", "Zusammen, mit Ab stand", {"invisible", "spaces"}),
     ],
 )
 def test_clean_repairs_what_programs_left(line: str, repaired: str, rules: set[str]) -> None:
@@ -133,6 +134,8 @@ def test_clean_is_counted_and_keeps_line_numbers(toy_encoder: Path, tmp_path: Pa
     (tmp_path / "a.txt").write_text("one\n\none &amp; two\n“three”\n&quot;four&quot;\n", encoding="utf-8")
     command = ("embed", tmp_path / "a.txt", "--clean", "--encoder", toy_encoder, "--output", tmp_path / "out")
     assert "; lines repaired: 2 entities, 1 quotes\n" in miner(*command).stdout
+    sides = ("mine", tmp_path / "a.txt", tmp_path / "a.txt", "--clean", "--encoder", toy_encoder, "--output", tmp_path / "mined")
+    assert "source: 4 sentences, 4 unique; lines repaired: 2 entities, 1 quotes\n" in miner(*sides).stdout
     assert read(tmp_path / "a.txt", clean=True) == [(1, "one"), (3, "one & two"), (4, '"three"'), (5, '"four"')]
 
 
