@@ -97,12 +97,17 @@ def fetch(name: str, folder: Path) -> None:
     """Fetch the packages of a cluster that are missing in the folder, and compare them with their checksums."""
     folder.mkdir(parents=True, exist_ok=True)
     if name == "s3":
-        if not (folder / "versitygw").exists():
+        if not is_fetched(name, folder):
             print("s3: building versitygw takes a minute or two", file=sys.stderr)
             run(["go", "install", GATEWAY], {"GOBIN": str(folder.absolute())})
         return
     _fetch_whole(folder / name, lambda part: _fetch_cluster(name, part))
     _fetch_whole(folder / f"{name}-job-server", lambda part: _fetch_job_server(name, part))
+
+
+def is_fetched(name: str, folder: Path) -> bool:
+    """Whether a folder has all packages of a cluster."""
+    return all((folder / part).exists() for part in (["versitygw"] if name == "s3" else [name, f"{name}-job-server"]))
 
 
 def _fetch_whole(target: Path, fetch_into: Callable[[Path], None]) -> None:
@@ -262,10 +267,14 @@ class Processes:
             raise ClusterError(f"{command[0]} is not installed")
         log4j = self.state / "log4j.properties"
         log4j.write_text(LOG4J)
-        with self.log(name).open("wb") as log:
+        with self.output(name).open("wb") as log:
             self.started[name] = subprocess.Popen(
                 command,
-                env={**os.environ, "JAVA_TOOL_OPTIONS": f"-Dlog4j.configurationFile={log4j}", **(environment or {})},
+                env={
+                    **os.environ,
+                    "JAVA_TOOL_OPTIONS": f"-Dlog4j.configurationFile={log4j} -Dlog.file={self.state / name}.log",
+                    **(environment or {}),
+                },
                 cwd=self.state,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -280,9 +289,9 @@ class Processes:
         main = f"org.apache.beam.runners.{cluster}.{cluster.title()}JobServerDriver"
         self.start("job-server", [*JAVA, "-Xmx1g", *java, main, *options, *ports, "--artifacts-dir", str(self.state / "artifacts")])
 
-    def log(self, name: str) -> Path:
-        """Return the file with the output of a process."""
-        return self.state / f"{name}.log"
+    def output(self, name: str) -> Path:
+        """Return the file with what a process, and the workers that it starts, print; the log of Java is beside it: NAME.log."""
+        return self.state / f"{name}.out"
 
     def wait(self, is_ready: Callable[[], bool]) -> None:
         """Wait until a cluster is ready. Raises ClusterError with the end of a log if a process ends, or if it takes too long."""
@@ -290,7 +299,7 @@ class Processes:
         while not _answers(is_ready):
             for name, process in self.started.items():
                 if process.poll() is not None:
-                    raise ClusterError(f"{name} ended with status {process.returncode}; see {self.log(name)}")
+                    raise ClusterError(f"{name} ended with status {process.returncode}; see {self.output(name)} and .log beside it")
             if time.monotonic() > end:
                 raise ClusterError(f"not ready after {START_SECONDS} s; see the logs in {self.state}")
             time.sleep(0.2)
@@ -342,11 +351,15 @@ def run(command: Sequence[str], environment: Mapping[str, str] | None = None) ->
 
 LOG4J = """\
 rootLogger.level = INFO
-rootLogger.appenderRef.console.ref = Console
-appender.console.name = Console
-appender.console.type = CONSOLE
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{HH:mm:ss} %-5p %c{1} - %m%n
+rootLogger.appenderRef.file.ref = File
+appender.file.name = File
+appender.file.type = File
+appender.file.fileName = ${sys:log.file}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{HH:mm:ss} %-5p %c{1} - %m%n
+# At this level, the output of a worker is that of the task manager that started it; otherwise it is lost.
+logger.process.name = org.apache.beam.runners.fnexecution.environment.ProcessManager
+logger.process.level = DEBUG
 """
 
 if __name__ == "__main__":

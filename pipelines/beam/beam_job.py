@@ -10,6 +10,7 @@ import hashlib
 import logging
 import os
 import pickle
+import posixpath
 import socket
 import threading
 import time
@@ -24,12 +25,13 @@ from apache_beam.runners.runner import PipelineRunner, create_runner
 
 from miner.errors import ClusterError, ConfigError, MinerError, StorageError, first_line
 from miner.io import storage
+from miner.io.stages import Stage
 from pipelines.beam import shards, started_jobs
 from pipelines.beam.local_runner import WorkerDiedError, create_local_runner, raise_interruptions
 from pipelines.beam.options import IN_PROCESS_RUNNERS, LOCAL_RUNNERS, WorkerOptions, is_dask, parse_beam_options, runner_of
 from pipelines.beam.reporting import watch_cluster
 from pipelines.beam.shards import ShardWriter
-from pipelines.beam.tasks import Element, StageRun, elements_of
+from pipelines.beam.tasks import WORKERS, Element, StageRun, elements_of
 
 PENDING = "_pending.pickle"
 MAX_PENDING_BYTES = 1 << 30
@@ -53,6 +55,8 @@ class PendingFile:
     def write(cls, runs: Sequence[StageRun], is_remote: bool) -> "PendingFile":
         """Write the stages of a job to the directory of the first one."""
         data, uri = pickle.dumps(list(runs)), runs[0].stage.path(PENDING)
+        if is_remote:
+            storage.remove(runs[0].stage.path(WORKERS))  # of an earlier attempt
         with storage.atomic(uri) as handle:
             handle.write(data)
         return cls(storage.absolute(uri), hashlib.sha256(data).hexdigest(), str(Path.cwd()), is_remote)
@@ -64,6 +68,8 @@ class PendingFile:
             raise StorageError(f"{self.uri}: no such file for the worker on {socket.gethostname()}; {shards.SHARED_REMEDY}")
         if hashlib.sha256(data).hexdigest() != self.sha256:
             raise StorageError(f"{self.uri}: not the file that this run wrote; run one command at a time in a directory")
+        if self.is_remote:
+            storage.write_json(storage.join(posixpath.dirname(self.uri), WORKERS, f"{socket.gethostname()}-{os.getpid()}"), {})
         return ShardWriter(pickle.loads(data), socket.gethostname() if self.is_remote else "")
 
 
@@ -135,27 +141,37 @@ def _add_to_beam(stage: str, counter: Mapping[str, int]) -> None:
 
 def run(runs: Sequence[StageRun], options: Sequence[str]) -> None:
     """Write shards. If a local worker process dies, run the pipeline again for the remaining shards."""
-    beam_options, file = parse_beam_options(options), runs[0].stage.path(PENDING)
+    beam_options = parse_beam_options(options)
     try:
         run_pipeline(runs, beam_options)
     except Exception:  # not Ctrl-C: a detached job reads the file
-        storage.remove_files([file])
+        _remove_files_of_job(runs[0].stage, beam_options)
         raise
-    storage.remove_files([file])
+    _remove_files_of_job(runs[0].stage, beam_options)
+
+
+def _remove_files_of_job(stage: Stage, options: PipelineOptions) -> None:
+    storage.remove_files([stage.path(PENDING)])
+    if _is_remote(options):
+        storage.remove(stage.path(WORKERS))
+
+
+def _is_remote(options: PipelineOptions) -> bool:
+    """Whether workers may be on other machines."""
+    return runner_of(options) not in (None, *IN_PROCESS_RUNNERS)
 
 
 def run_pipeline(runs: Sequence[StageRun], options: PipelineOptions) -> None:
     """Write shards by a pipeline, and by further ones after the death of a local worker process, or of a machine of a cluster."""
-    is_local = runner_of(options) in (None, *IN_PROCESS_RUNNERS)
-    attempts = max(run.task.retry_policy.attempts for run in runs) if is_local else options.view_as(WorkerOptions).job_attempts
-    pause_seconds = 0.0 if is_local else RESUBMIT_SECONDS
+    is_remote = _is_remote(options)
+    attempts = options.view_as(WorkerOptions).job_attempts if is_remote else max(run.task.retry_policy.attempts for run in runs)
+    pause_seconds = RESUBMIT_SECONDS if is_remote else 0.0
     for attempt in range(1, attempts + 1):
         try:
             _run_once(runs, options)
             return
-        except (WorkerDiedError, ClusterError, ConfigError) as error:
-            is_wrong = isinstance(error, ConfigError) and attempt == 1  # later, a server that restarts does not answer yet
-            if is_wrong or attempt == attempts or any(shards.has_failed(run.stage) for run in runs):
+        except (WorkerDiedError, ClusterError) as error:
+            if attempt == attempts or any(shards.has_failed(run.stage) for run in runs):
                 raise
             kept = [run.stage.find_shards(run.shard_keys) for run in runs]
             missing = ((run, run.shard_keys.keys() - names.keys()) for run, names in zip(runs, kept, strict=True))
@@ -181,10 +197,12 @@ def _run_once(runs: Sequence[StageRun], options: PipelineOptions) -> None:
         try:
             result = pipeline.run()
         except Exception as error:
-            if isinstance(error, MinerError) or is_local:  # local runners raise the errors of tasks
+            is_lost = isinstance(error, OSError) if is_dask(options) else not is_local and started_jobs.is_unreachable(error)
+            if isinstance(error, MinerError) or (is_local and not is_lost):  # local runners raise the errors of tasks
                 raise
+            kind = ClusterError if is_lost else ConfigError  # a server that restarts does not answer yet
             remedy = "check that its cluster runs and its address"
-            raise ConfigError(f"--runner={runner}: did not start ({type(error).__name__}: {first_line(error)}); {remedy}") from error
+            raise kind(f"--runner={runner}: did not start ({type(error).__name__}: {first_line(error)}); {remedy}") from error
         if record is not None:
             record.set_id(result)
         try:
@@ -193,8 +211,10 @@ def _run_once(runs: Sequence[StageRun], options: PipelineOptions) -> None:
         except Exception as error:
             if isinstance(error, MinerError) or (is_local and not is_dask(options)) or shards.parse_failure(error) is not None:
                 raise
-            name = f"--runner={runner}" if record is None else record.job.describe()
-            raise ClusterError(f"{name} did not finish: {first_line(error)}; see the log of the cluster") from error
+            name, reason = f"--runner={runner}", f"{first_line(error)}; see the log of the cluster"
+            if record is not None:
+                name, reason = record.job.describe(), record.job.describe_failure(first_line(error))
+            raise ClusterError(f"{name} did not finish: {reason}") from error
         finally:
             if is_dask(options) and result.client is not None:  # the runner opens a connection per pipeline and leaves it open
                 result.client.close()
@@ -202,8 +222,7 @@ def _run_once(runs: Sequence[StageRun], options: PipelineOptions) -> None:
 
 def build_pipeline(runs: Sequence[StageRun], options: PipelineOptions) -> beam.Pipeline:
     """Build the pipeline that writes shards. Only tasks that use an accelerator request the one in the options."""
-    is_remote = runner_of(options) not in (None, *IN_PROCESS_RUNNERS)
-    write = WriteShard(PendingFile.write(runs, is_remote), is_shared=is_dask(options))
+    write = WriteShard(PendingFile.write(runs, _is_remote(options)), is_shared=is_dask(options))
     options = copy.deepcopy(options)  # they are changed for this pipeline only; there may be another attempt
     standard = options.view_as(StandardOptions)
     hints = standard.resource_hints or []

@@ -3,8 +3,8 @@
 https://nightlies.apache.org/flink/flink-docs-stable/docs/ops/rest_api/
 """
 
+import contextlib
 import json
-import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +13,7 @@ from miner.errors import ConfigError
 from miner.units import counted
 
 TIMEOUT_SECONDS = 10.0
+LAST_LINES = 3  # of the output of a task manager
 TERMINAL_STATES = ("FINISHED", "FAILED", "CANCELED")
 
 
@@ -38,23 +39,53 @@ class FlinkCluster:
         if job is not None and job["state"] not in TERMINAL_STATES:
             self._request(f"jobs/{job['jid']}?mode=cancel", "PATCH")
 
-    def describe_wait(self, name: str) -> str:
-        """Describe what a job without progress waits for."""
+    def describe(self, name: str) -> str:
+        """Describe the state of a job, and the slots that are free for it."""
         cluster, job = self._request("overview"), self.find(name)
         slots = f"{cluster['slots-available']} of {counted(cluster['slots-total'], 'slot')} free"
-        machines = counted(cluster["taskmanagers"], "task manager")
+        machines = f"{slots}, {counted(cluster['taskmanagers'], 'task manager')}"
         if job is None:
-            return f"Flink has no job {name} yet ({machines}, {slots}); see the log of the job server"
-        if job["tasks"]["running"] == 0 and job["tasks"]["finished"] < job["tasks"]["total"]:
-            return f"the job waits for slots or for workers to start ({machines}, {slots}); see {self.address}/#/job/running/{job['jid']}"
-        return f"its tasks run, but have written no shard ({machines}, {slots}); see the logs of the workers at {self.address}"
+            return f"Flink has no job {name} yet ({machines}): see the log of the job server"
+        tasks = ", ".join(f"{number} {state}" for state, number in job["tasks"].items() if number and state != "total")
+        advice = (
+            "; it waits for slots: stop other jobs, or add task managers"
+            if job["tasks"]["scheduled"] and not cluster["slots-available"]
+            else ""
+        )
+        return f"its tasks in Flink: {tasks} ({machines}){advice}; see {self.address}/#/job/running/{job['jid']}"
+
+    def find_failure(self, name: str) -> str:
+        """Return the first line of the cause of a failed job, with its machine; empty if Flink has none."""
+        job = self.find(name)
+        history = {} if job is None else self._request(f"jobs/{job['jid']}/exceptions").get("exceptionHistory", {})
+        for entry in history.get("entries", [])[:1]:
+            causes = [line for line in entry["stacktrace"].splitlines() if not line.startswith(("\t", " "))]
+            machine = entry.get("endpoint") or entry.get("location")
+            return f"{causes[-1].removeprefix('Caused by: ')}{f' on {machine}' if machine else ''}"
+        return ""
+
+    def last_lines(self) -> str:
+        """Return the last lines that the processes of the task managers, such as workers that ended, have printed."""
+        lines = list[str]()
+        for manager in self._request("taskmanagers")["taskmanagers"]:
+            with contextlib.suppress(ConfigError):  # it has no such file
+                printed = self._read(f"taskmanagers/{manager['id']}/stdout").decode(errors="replace").splitlines()
+                lines += [line.strip() for line in printed if line.strip() and not line.startswith("Picked up JAVA")][-LAST_LINES:]
+        return " | ".join(dict.fromkeys(lines))
 
     def _request(self, path: str, method: str = "GET") -> dict[str, Any]:
+        text = self._read(path, method)
+        try:
+            values: dict[str, Any] = json.loads(text) if text else {}
+        except ValueError as error:
+            raise ConfigError(f"--flink_rest={self.address}: not Flink's REST interface ({error}); check its address") from error
+        return values
+
+    def _read(self, path: str, method: str = "GET") -> bytes:
         request = urllib.request.Request(f"{self.address.rstrip('/')}/{path}", method=method)
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
-                text = answer.read()
-            values: dict[str, Any] = json.loads(text) if text else {}
-        except (OSError, ValueError, urllib.error.URLError) as error:
+                text: bytes = answer.read()
+        except (OSError, ValueError) as error:
             raise ConfigError(f"--flink_rest={self.address}: Flink does not answer ({error}); check its address") from error
-        return values
+        return text

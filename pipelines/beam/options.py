@@ -39,6 +39,7 @@ def parse_beam_options(options: Sequence[str]) -> PipelineOptions:
             if is_dask(parsed):
                 parsed = CachedPipelineOptions(_complete_dask_options(options))
             _check_names(parsed)
+            _check_is_run(parsed)
     except SystemExit as error:
         lines = stderr.getvalue().strip().splitlines()[-1:] or ["invalid"]
         raise ConfigError(f"Beam options {' '.join(options)!r}: {lines[0].partition('error: ')[2] or lines[0]}") from error
@@ -58,15 +59,19 @@ class WorkerOptions(PipelineOptions):  # type: ignore[misc]
 
 
 def _check_names(options: PipelineOptions) -> None:
-    """Raise ConfigError for an option that neither Beam nor the job server at --job_endpoint reads."""
-    names = set(options.get_all_options())
-    unknown = set(options.get_all_options(retain_unknown_options=True)) - names
-    if unknown:
-        names |= started_jobs.option_names(options.view_as(PortableOptions).job_endpoint)
-    for name in sorted(unknown - names):
+    """Raise ConfigError for an option that neither Beam nor the job server at --job_endpoint reads, and if that server does not answer."""
+    names = {*options.get_all_options(), *started_jobs.option_names(options.view_as(PortableOptions).job_endpoint)}
+    for name in sorted(set(options.get_all_options(retain_unknown_options=True)) - names):
         similar = find_similar(name, names)
         hint = f"did you mean --{similar}?" if similar else "check its name; those of a job server need its --job_endpoint"
         raise ConfigError(f"--{name}: Beam has no such option; {hint}")
+
+
+def _check_is_run(options: PipelineOptions) -> None:
+    """Raise ConfigError for an option by which a job server writes a jar instead of running the job."""
+    if options.view_as(PortableOptions).output_executable_path is not None:
+        message = "a run is several jobs, and what a job does depends on the one before, so it cannot be written to a jar"
+        raise ConfigError(f"--output_executable_path: {message}; start a job server for the cluster, and give its --job_endpoint")
 
 
 def runner_of(options: PipelineOptions) -> str | None:

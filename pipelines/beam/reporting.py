@@ -18,12 +18,12 @@ from miner.io import storage
 from miner.io.stages import Manifest
 from miner.progress import Progress, report_progress
 from miner.units import format_seconds
-from pipelines.beam.tasks import StageRun
+from pipelines.beam.tasks import WORKERS, StageRun
 
 POLL_SECONDS = 0.25  # between two looks at the markers of a running job
 OBJECT_POLL_SECONDS = 2.0  # the same on object stores, where a look takes a request per stage
 MAX_POLL_SHARE = 0.1  # of the time, for these looks
-SILENT_SECONDS = 60.0  # without a new shard, until a job on a cluster gets a warning; the next ones after twice as long
+SILENT_SECONDS = 60.0  # without a new shard, until a job on a cluster gets a warning
 REPORT_SECONDS = 1.0  # between two reports, also without progress: the clock moves
 
 logger = logging.getLogger("pipelines.beam.runner")
@@ -38,23 +38,31 @@ def watch_progress(runs: Sequence[StageRun]) -> Iterator[None]:
     watches = [_KindWatch(kind, kind_runs) for kind, kind_runs in kinds.items()]
     for watch in watches:
         watch.report()
-    stop = threading.Event()
-    thread = threading.Thread(target=_poll, args=(watches, stop), daemon=True)
-    thread.start()
     try:
-        yield
+        with _in_background(lambda stop: _poll(watches, stop)):
+            yield
     finally:
-        stop.set()
-        thread.join()
         for watch in watches:
             watch.report()
 
 
 @contextlib.contextmanager
-def watch_cluster(runs: Sequence[StageRun], describe_wait: Callable[[], str]) -> Iterator[None]:
-    """Warn, while the block runs a job on a cluster, if no shard is written for a minute; `describe_wait` returns the reason."""
+def watch_cluster(
+    runs: Sequence[StageRun], describe_wait: Callable[[Sequence[str]], str], silent_seconds: float = SILENT_SECONDS
+) -> Iterator[None]:
+    """Warn, while the block runs a job on a cluster, if no shard is written for some time, and again after twice as long.
+
+    `describe_wait` returns the reason, by the workers that have started: the names in `WORKERS`.
+    """
+    with _in_background(lambda stop: _warn_of_waiting(runs, describe_wait, stop, silent_seconds)):
+        yield
+
+
+@contextlib.contextmanager
+def _in_background(function: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Call a function in a thread; the event that it gets is set when the block ends."""
     stop = threading.Event()
-    thread = threading.Thread(target=_warn_of_waiting, args=(runs, describe_wait, stop), daemon=True)
+    thread = threading.Thread(target=function, args=(stop,), daemon=True)
     thread.start()
     try:
         yield
@@ -63,15 +71,18 @@ def watch_cluster(runs: Sequence[StageRun], describe_wait: Callable[[], str]) ->
         thread.join()
 
 
-def _warn_of_waiting(runs: Sequence[StageRun], describe_wait: Callable[[], str], stop: threading.Event) -> None:
-    num_written, since, warn_seconds = -1, time.monotonic(), SILENT_SECONDS
-    while not stop.wait(SILENT_SECONDS / 12):
+def _warn_of_waiting(
+    runs: Sequence[StageRun], describe_wait: Callable[[Sequence[str]], str], stop: threading.Event, silent_seconds: float
+) -> None:
+    num_written, since, warn_seconds = -1, time.monotonic(), silent_seconds
+    while not stop.wait(silent_seconds / 12):
         with contextlib.suppress(MinerError, OSError):
             written = sum(len(run.stage.marked_shards()) for run in runs)
             if written != num_written:
-                num_written, since, warn_seconds = written, time.monotonic(), SILENT_SECONDS
+                num_written, since, warn_seconds = written, time.monotonic(), silent_seconds
             elif time.monotonic() - since >= warn_seconds:
-                logger.warning("no shard was written for %s: %s", format_seconds(time.monotonic() - since), describe_wait())
+                reason = describe_wait(storage.names_in(runs[0].stage.path(WORKERS)))
+                logger.warning("no shard was written for %s: %s", format_seconds(time.monotonic() - since), reason)
                 warn_seconds *= 2
 
 

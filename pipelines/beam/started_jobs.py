@@ -5,12 +5,13 @@ at once. A job whose workers died with the driver is cancelled. Ctrl-C cancels t
 """
 
 import contextlib
+import functools
 import logging
 import posixpath
 import re
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from apache_beam.portability.api import beam_job_api_pb2_grpc as api_grpc
 from miner.errors import ConfigError, MinerError, StorageError, require
 from miner.io import lock, records, storage
 from miner.io.stages import Stage
+from miner.units import counted
 from pipelines.beam.flink import FlinkCluster
 from pipelines.beam.tasks import JOBS
 
@@ -29,6 +31,7 @@ LABEL = "miner-job"  # of a job: a unique name, by which a job is found whose id
 POLL_SECONDS = 2.0
 CANCEL_SECONDS = 60.0  # in which a cancelled job ends
 LOOPBACK = "LOOPBACK"  # environment: workers in the driver
+ENDED_WORKER = "Process died with exit code"  # in an error of Beam
 MAX_NAME = 40  # characters of a name on Dataflow
 TIMEOUT_SECONDS = 30.0  # of a request to a job server
 EMBEDDED = "embed"  # an endpoint: the server of this process
@@ -50,13 +53,19 @@ def connect(endpoint: str) -> Iterator[Any]:
         raise ConfigError(message) from error
 
 
-def option_names(endpoint: str | None) -> set[str]:
-    """Return the names of the options that a job server reads; none without a server."""
+def is_unreachable(error: Exception) -> bool:
+    """Whether an error says that a job server, which answered before, does not."""
+    return isinstance(error, grpc.FutureTimeoutError) or (isinstance(error, grpc.RpcError) and error.code() in UNREACHABLE)
+
+
+@functools.cache
+def option_names(endpoint: str | None) -> Set[str]:
+    """Return the names of the options that a job server reads, asked once; none without a server."""
     if endpoint is None or endpoint == EMBEDDED:
-        return set()
+        return frozenset()
     with connect(endpoint) as stub:
         described = stub.DescribePipelineOptions(api.DescribePipelineOptionsRequest(), timeout=TIMEOUT_SECONDS)
-        return {option.name for option in described.options}
+        return frozenset(option.name for option in described.options)
 
 
 class JobServer:
@@ -135,10 +144,14 @@ class StartedJob:
 
     def cancel(self) -> None:
         """Cancel the job. Raises ConfigError if its server does not answer, or if Flink goes on with the job."""
-        if self.id is not None:
-            self._client().cancel(self.id)
-        if self.flink_rest is not None:  # the job server may have forgotten the job, or fail to cancel one without workers
-            FlinkCluster(self.flink_rest).cancel(self.name)
+        if self.flink_rest is None:
+            if self.id is not None:
+                self._client().cancel(self.id)
+            return
+        with contextlib.suppress(ConfigError):  # the job server may have forgotten the job, or fail to cancel one without workers
+            if self.id is not None:
+                self._client().cancel(self.id)
+        FlinkCluster(self.flink_rest).cancel(self.name)
 
     def ends_soon(self) -> bool:
         """Wait for a cancelled job to end, for a minute at most; return whether it has."""
@@ -149,11 +162,30 @@ class StartedJob:
             time.sleep(POLL_SECONDS)
         return True
 
-    def describe_wait(self) -> str:
-        """Describe what a job without progress waits for."""
+    def describe_wait(self, workers: Sequence[str]) -> str:
+        """Describe what a job without progress waits for. `workers` are the names of those that have started."""
+        if workers:
+            hosts = ", ".join(sorted({name.rpartition("-")[0] for name in workers}))
+            started = (
+                f"{counted(len(workers), 'worker')} started on {hosts}: a shard takes long, or a worker or the storage of its files hangs"
+            )
+        else:
+            started = "no worker has started: the job waits for slots, or its workers for their image, or they end at their start"
         if self.flink_rest is None:
-            return "it may wait for workers, or for the files of its input; see the log of the cluster"
-        return FlinkCluster(self.flink_rest).describe_wait(self.name)
+            return f"{started}; see the log of the cluster"
+        return f"{started}; {FlinkCluster(self.flink_rest).describe(self.name)}"
+
+    def describe_failure(self, reason: str) -> str:
+        """Describe why a job did not finish: `reason`, what Flink knows of it, and the last lines of workers that ended."""
+        with contextlib.suppress(MinerError):
+            if self.flink_rest is not None:
+                cluster = FlinkCluster(self.flink_rest)
+                reason = cluster.find_failure(self.name) or reason
+                if ENDED_WORKER in reason and (lines := cluster.last_lines()):
+                    return f"{reason}: {lines}"
+        if ENDED_WORKER in reason:
+            return f"{reason}: a worker ended at its start; run its command with --help on the machines of the cluster to see why"
+        return f"{reason}; see the log of the cluster"
 
     def find(self) -> "StartedJob | None":
         """Return the job with its id, None if it was not submitted."""
@@ -257,11 +289,14 @@ class JobRecord:
             self.remove()
 
     def end(self) -> None:
-        """Remove the record of a failed job, unless it is still running, as after a lost connection."""
+        """Cancel a failed job that still runs, as after a lost connection, so that another can follow. Its record remains if it goes on."""
         with contextlib.suppress(MinerError):
             submitted = None if self.uri is None else self.job.find()
-            if submitted is None or not submitted.is_running():
-                self.remove()
+            if submitted is not None and submitted.is_running():
+                submitted.cancel()
+                if not submitted.ends_soon():
+                    return
+            self.remove()
 
 
 def settle(output: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from miner.io.stages import Shard, Stage
 
 JOBS = "_jobs"  # folder of an output directory: the jobs that its runs have started on clusters
+WORKERS = "_workers"  # folder of the first stage of a job on a cluster: a file for each worker that has started
 TOKENS, READ_BYTES = "tokens", "read_bytes"  # counts of `write_shard` that are counters
 
 

@@ -24,6 +24,7 @@ from command import error_of
 from distributed.cli.dask_scheduler import main as dask_scheduler
 from distributed.cli.dask_worker import main as dask_worker
 from documents import parse_command
+from scripts import load_script
 
 from miner.config import recipes
 from miner.config.base import load_yaml
@@ -122,7 +123,7 @@ def test_the_config_of_the_night_is_one_and_its_profiles_are_beams() -> None:
     assert paths <= set(output_of.split())
 
 
-@pytest.mark.parametrize("name", ["Dockerfile", "dataflow/Dockerfile", "miner/Dockerfile"])
+@pytest.mark.parametrize("name", ["Dockerfile", "dataflow/Dockerfile", "miner/Dockerfile", "spark/Dockerfile"])
 def test_images_are_made_of_what_is_there(name: str) -> None:
     lines = text(name).replace("\\\n", " ").splitlines()
     steps = [line.split(maxsplit=1) for line in lines if line and not line.startswith("#")]
@@ -138,7 +139,12 @@ def test_images_are_made_of_what_is_there(name: str) -> None:
         elif step == "COPY":
             assert words[0].removeprefix("--from=") in stages
     assert steps[-1][0] == "ENTRYPOINT"
-    assert json.loads(steps[-1][1]) in (["miner"], ["/opt/apache/beam/boot"], ["/opt/google/dataflow/python_template_launcher"])
+    assert json.loads(steps[-1][1]) in (
+        ["miner"],
+        ["/opt/apache/beam/boot"],
+        ["/opt/google/dataflow/python_template_launcher"],
+        ["/opt/spark/bin/spark-class"],
+    )
 
 
 def test_the_image_with_an_encoder_extends_the_worker_image_by_one_layer() -> None:
@@ -175,8 +181,8 @@ def test_pip_extras_that_are_named_exist() -> None:
 
 
 def test_compose_files_hold_together() -> None:
-    flink, dask = compose("flink"), compose("dask")
-    for services in (flink, dask):
+    flink, dask, spark = compose("flink"), compose("dask"), compose("spark")
+    for services in (flink, dask, spark):
         for service in services.values():
             assert set(service.get("depends_on", [])) <= set(services)
     profiles = load_yaml(RunConfig, str(DEPLOY / "schedule/nightly.yaml")).runner.profiles
@@ -186,10 +192,15 @@ def test_compose_files_hold_together() -> None:
     version = flink["jobmanager"]["image"].partition(":")[2]
     assert flink["jobserver"]["image"] == f"apache/beam_flink{version}_job_server:{BEAM}"
     assert flink["taskmanager"]["image"] == flink["jobmanager"]["image"]
+    assert profiles["spark"]["job_endpoint"].partition(":")[0] in spark
+    assert spark["jobserver"]["image"].endswith(f":{BEAM}")
+    assert spark["worker"]["command"].split()[-1] in spark["jobserver"]["command"]
+    version = re.search(r"^ARG SPARK=(.+)$", text("spark/Dockerfile"), re.MULTILINE)[1]
+    assert version == load_script("clusters", DEPLOY / "clusters").SOURCE_PACKAGES["spark"][1]
 
 
 def test_no_cluster_is_open_to_the_network() -> None:
-    published = [port for name in ("flink", "dask") for service in compose(name).values() for port in service.get("ports", [])]
+    published = [port for name in ("flink", "spark", "dask") for service in compose(name).values() for port in service.get("ports", [])]
     assert published
     assert all(port.startswith("127.0.0.1:") for port in published)
     scheduler, workers = (compose("dask")[name] for name in ("scheduler", "workers"))

@@ -210,6 +210,7 @@ def test_ctrl_c_stops_at_once(tmp_path: Path, options: tuple[str, ...]) -> None:
         ("--runner=NoSuchRunner", "--runner=NoSuchRunner: .*FlinkRunner"),
         ("--runner=nowhere.Runner", "--runner=nowhere.Runner: No module named"),
         ("--runnr=FlinkRunner", "--runnr: Beam has no such option; did you mean --runner"),
+        ("--output_executable_path=run.jar", "--output_executable_path: a run is several jobs"),
         ("--zzz=1", "--zzz: Beam has no such option; check its name; those of a job server need its --job_endpoint"),
         ("--runner=DaskRunner", "^--runner=DaskRunner: no address of a scheduler; give --dask_client_address="),
         ("--direct_num_workers=many", "invalid int value: 'many'"),

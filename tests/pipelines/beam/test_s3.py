@@ -1,4 +1,4 @@
-"""Inputs and outputs on S3, by its protocol: a server of it on this machine, which also loses connections."""
+"""Inputs and outputs on S3: servers of its protocol on this machine, moto and the one of `make clusters`, which also lose connections."""
 
 import contextlib
 import socket
@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import fsspec
 import pytest
@@ -14,6 +15,7 @@ from botocore.exceptions import ClientError
 from command import error_of, miner
 from moto.server import ThreadedMotoServer
 from s3fs.errors import translate_boto_error
+from scripts import load_script
 
 from miner.errors import StorageError, storage_errors
 from miner.io import lock, storage
@@ -21,16 +23,29 @@ from miner.io.object_stores import is_outage
 from miner.text import readers
 from miner.text.readers import InputState
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
+ROOT = Path(__file__).parents[3]
+EXAMPLES = ROOT / "examples"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[tuple[str, int]]:
+@pytest.fixture(scope="module", params=["moto", pytest.param("versitygw", marks=pytest.mark.slow)])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
     """Host and port."""
-    started = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    started.start()
-    yield started.get_host_and_port()
-    started.stop()
+    if request.param == "moto":
+        started = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+        started.start()
+        yield started.get_host_and_port()
+        started.stop()
+        return
+    clusters = load_script("clusters", ROOT / "deploy" / "clusters")
+    if not clusters.is_fetched("s3", clusters.FOLDER):
+        pytest.skip("the server is not fetched; `make clusters` does it")
+    folder = tmp_path_factory.mktemp("s3")
+    (folder / "versitygw").symlink_to(clusters.FOLDER / "versitygw")
+    try:
+        address = urlsplit(clusters.start("s3", folder).splitlines()[0].partition("=")[2])
+        yield address.hostname, address.port
+    finally:
+        clusters.stop("s3", folder)
 
 
 class Proxy:
@@ -81,8 +96,8 @@ def bucket(server: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> Iterator
     proxy = Proxy(server, 0)
     for name, value in {
         "ENDPOINT_URL": proxy.url,
-        "ACCESS_KEY_ID": "key",
-        "SECRET_ACCESS_KEY": "secret",
+        "ACCESS_KEY_ID": "miner",
+        "SECRET_ACCESS_KEY": "miner-secret",
         "DEFAULT_REGION": "us-east-1",
     }.items():
         monkeypatch.setenv(f"AWS_{name}", value)
