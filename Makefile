@@ -13,7 +13,7 @@ DATA   ?= ../shared/data
 FUZZ_FILES ?= 100000
 SEED   ?= 0
 
-.PHONY: venv demo loop-news docs test test-slow fuzz clusters flink-test spark-test s3-test lint format audit hashes sbom clean
+.PHONY: venv demo loop-news docs test test-slow fuzz clusters clusters-smoke flink-test spark-test s3-test lint format audit hashes sbom clean
 
 venv: $(STAMP)
 
@@ -58,12 +58,23 @@ docs: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal -m "not slow"
 
-# Fetch what the three tests below need into build/clusters: half a gigabyte. They skip, with the reason, what Java, Maven or Go is missing for.
+# Fetch Flink, Spark and an S3 server into build/clusters: half a gigabyte. Needs Java and Maven, for S3 Go.
 clusters: $(STAMP)
-	@for name in flink spark s3; do $(BIN)/python deploy/clusters/clusters.py fetch $$name; done
+	@for name in spark flink s3; do $(BIN)/python deploy/clusters/clusters.py fetch $$name || status=1; done; exit $${status:-0}
 
-# Mine the examples on a cluster of this machine, or into a bucket of an S3 server, and compare the pairs with those of a local run.
+# Mine the examples once on each, and compare the pairs with those of a local run, in three minutes. What is not installed, cannot be fetched
+# in a minute, or has no time left is skipped with the reason.
+clusters-smoke: $(STAMP)
+	@for name in s3 spark flink; do \
+	  timeout 60 $(BIN)/python deploy/clusters/clusters.py fetch $$name || echo "$$name skipped: it cannot be fetched in a minute; make clusters"; \
+	done
+	@timeout --signal=INT 180 $(BIN)/python -m pytest -n 0 -rs tests/project/test_clusters.py -k smallest; status=$$?; \
+	for name in s3 spark flink; do $(BIN)/python deploy/clusters/clusters.py stop $$name; done; \
+	[ $$status != 124 ] || { echo "the other clusters skipped: three minutes are over; make flink-test spark-test s3-test"; exit 0; }; exit $$status
+
+# Mine the examples on a cluster of this machine, or into a bucket of an S3 server; kill its machines and the driver.
 flink-test spark-test s3-test: $(STAMP)
+	@$(BIN)/python deploy/clusters/clusters.py fetch $(@:-test=)
 	@$(BIN)/python -m pytest -n 0 -rs tests/project/test_clusters.py -k $(@:-test=)
 
 test-slow: $(STAMP)

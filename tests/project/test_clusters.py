@@ -1,16 +1,10 @@
 """Flink, Spark and an S3 server on this machine, started by deploy/clusters/clusters.py: `make flink-test spark-test s3-test`.
 
-The first run fetches their packages into build/clusters.
+The tests fetch nothing: `make clusters` does. benchmarks/kill_cluster.py has more attacks.
 """
 
 import fcntl
-import os
-import shlex
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,98 +12,63 @@ import pytest
 from scripts import load_script
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = ROOT / "examples"
 FOLDER = ROOT / "build" / "clusters"
+ATTACKS = {
+    "s3": ("the server restarted after 8 s", "the driver killed, run again elsewhere"),
+    "flink": ("all workers killed while they embed", "a task manager killed", "the job server restarted", "SIGTERM to the driver"),
+    "spark": ("all workers killed while they search", "an executor killed", "the job server restarted", "SIGTERM to the driver"),
+}
 
-clusters = load_script("clusters", ROOT / "deploy" / "clusters")
+kill_cluster = load_script("kill_cluster", ROOT / "benchmarks")
+clusters = kill_cluster.clusters
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
-def start_mining(output: str | Path, *beam_options: str, environment: dict[str, str] | None = None) -> "subprocess.Popen[str]":
-    """Start to mine the examples by the command, in a process of its own."""
-    inputs = [str(EXAMPLES / "en.txt"), str(EXAMPLES / "de.txt"), "--source-lang", "en", "--target-lang", "de", "--shards", "3"]
-    command = [sys.executable, "-m", "miner", "mine", "--no-report", *inputs, "--output", str(output)]
-    return subprocess.Popen(
-        [*command, *(["--", *beam_options] if beam_options else [])],
-        env={**os.environ, **(environment or {})},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def finish(process: "subprocess.Popen[str]") -> str:
-    """Wait for a command that succeeds; return what it prints to stderr."""
-    _, printed = process.communicate(timeout=1000)
-    assert process.returncode == 0, printed
-    return printed
-
-
-def wait_for(path: Path) -> None:
-    """Wait until a path exists."""
-    end = time.monotonic() + 300
-    while not path.exists():
-        assert time.monotonic() < end, path
-        time.sleep(0.05)
-
-
-def pairs(output: Path) -> bytes:
-    return (output / "bitext.tsv.gz").read_bytes()
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The output of a run without a cluster."""
+    output = tmp_path_factory.mktemp("local") / "whole"
+    outcome, message = kill_cluster.end_of(kill_cluster.start_driver(kill_cluster.texts(), str(output)))
+    assert outcome == "goes on", message
+    return output
 
 
 @pytest.fixture
-def started(request: pytest.FixtureRequest) -> Iterator[str]:
-    """What a cluster that runs during the test prints: options of miner, or of S3 the environment."""
-    needed = {"flink": ("java", "mvn"), "spark": ("java", "mvn"), "s3": ("go",)}[request.param]
+def cluster(request: pytest.FixtureRequest) -> Iterator[object]:
+    """A cluster that runs during the test."""
+    name = request.param
+    needed = ("go",) if name == "s3" else ("java", "mvn")
     if missing := [program for program in needed if shutil.which(program) is None]:
         pytest.skip(f"{missing[0]} is not installed")
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    with (FOLDER / f"{request.param}.lock").open("w") as lock:
+    if not clusters.is_fetched(name, FOLDER):
+        pytest.skip("its packages are not fetched; `make clusters` does it")
+    with (FOLDER / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # tests run side by side, and a cluster is started once
-        clusters.fetch(request.param, FOLDER)
-        try:
-            yield clusters.start(request.param, FOLDER)
-        finally:
-            clusters.stop(request.param, FOLDER)
+        with kill_cluster.serve(name, FOLDER) as started:
+            yield started
 
 
-@pytest.mark.parametrize("started", ["flink", "spark"], indirect=True)
-def test_a_cluster_gives_the_pairs_of_a_local_run(started: str, tmp_path: Path) -> None:
-    finish(start_mining(tmp_path / "cluster", *shlex.split(started)))
-    finish(start_mining(tmp_path / "local"))
-    assert pairs(tmp_path / "cluster") == pairs(tmp_path / "local")
+def assert_survives(attack: str, cluster: object, whole: Path, output: Path, delay_seconds: float = 1) -> None:
+    (found,) = (each for each in kill_cluster.ATTACKS if each.name == attack)
+    result = kill_cluster.run_attack(found, cluster, output, whole, delay_seconds)
+    assert result.is_right, result
 
 
-@pytest.mark.parametrize("started", ["flink", "spark"], indirect=True)
-def test_a_run_survives_the_death_of_its_workers(started: str, tmp_path: Path) -> None:
-    run = start_mining(tmp_path / "cluster", *shlex.split(started))
-    wait_for(tmp_path / "cluster" / "neighbours")
-    time.sleep(2)
-    subprocess.run(["pkill", "-KILL", "-f", "miner-worker --id"], check=False)
-    finish(run)
-    finish(start_mining(tmp_path / "local"))
-    assert pairs(tmp_path / "cluster") == pairs(tmp_path / "local")
+@pytest.mark.parametrize("cluster", ATTACKS, indirect=True)
+def test_the_smallest_run_has_the_pairs_of_a_local_run(cluster: object, whole: Path, tmp_path: Path) -> None:
+    """`.ci/run` runs this one."""
+    assert_survives("none", cluster, whole, tmp_path / "smallest")
 
 
-@pytest.mark.parametrize("started", ["flink"], indirect=True)
-def test_a_stopped_run_leaves_no_job_in_flink(started: str, tmp_path: Path) -> None:
-    options = shlex.split(started)
-    run = start_mining(tmp_path / "cluster", *options)
-    wait_for(tmp_path / "cluster" / "_jobs")
-    time.sleep(3)
-    run.send_signal(signal.SIGTERM)
-    _, printed = run.communicate(timeout=200)
-    assert run.returncode == 143, printed
-    address = next(option.removeprefix("--flink_rest=") for option in options if option.startswith("--flink_rest="))
-    jobs = clusters.read_json(f"{address}/jobs/overview")["jobs"]
-    assert {job["state"] for job in jobs} <= {"FINISHED", "CANCELED", "FAILED"}
+@pytest.mark.parametrize(("cluster", "attack"), [(name, each) for name in ATTACKS for each in ATTACKS[name]], indirect=["cluster"])
+def test_a_run_survives(cluster: object, attack: str, whole: Path, tmp_path: Path) -> None:
+    assert_survives(attack, cluster, whole, tmp_path / "attacked")
 
 
-@pytest.mark.parametrize("started", ["s3"], indirect=True)
-def test_an_s3_server_gives_the_pairs_of_a_local_run(started: str, tmp_path: Path) -> None:
-    environment = dict(line.removeprefix("export ").split("=", 1) for line in started.splitlines())
-    finish(start_mining("s3://miner/mined", environment=environment))
-    finish(start_mining(tmp_path / "local"))
-    stored = FOLDER / "s3.state" / "data" / "miner" / "mined" / "bitext.tsv.gz"
-    assert stored.read_bytes() == pairs(tmp_path / "local")
+@pytest.mark.parametrize("cluster", ["flink"], indirect=True)
+def test_workers_that_end_at_their_start_are_an_error_with_their_last_line(cluster: object, whole: Path, tmp_path: Path) -> None:
+    (attack,) = (each for each in kill_cluster.ATTACKS if each.name == "workers whose Python lacks the package")
+    result = kill_cluster.run_attack(attack, cluster, tmp_path / "attacked", whole, 0)
+    assert result.is_right, result
+    assert "No module named 'pipelines'" in result.message
