@@ -29,7 +29,7 @@ STAGE_OF = {
     **dict.fromkeys(("embeddings", "embed"), "embed"),
     **dict.fromkeys(("index", "index-trained", "index-parts", "index-vectors"), "index"),
     **dict.fromkeys(("search", "neighbours", "tuning"), "search"),
-    **dict.fromkeys(("offers", "meetings", "texts", "rescored"), "rescore"),
+    **dict.fromkeys(("forward-edges", "merged-edges", "texts", "rescored"), "rescore"),
 }  # the others are `mine`
 
 

@@ -114,14 +114,14 @@ def run(
     shard_keys = {stages.shard_name(index, len(shards.sources)): stage.key() for index in range(len(shards.sources))}
     num_edges = sum(manifest.rows * manifest.config.get("k", 1) for manifest in manifests.values())
     steps = ShuffleSteps("joining", f"{stage.folder}.steps", stage.key(), num_edges, limits.in_process_rows)
-    merged = StepOutput(steps.place("meetings"), shuffle.names(len(shards.targets)), 0, Counter())
+    merged = StepOutput(steps.place("merged-edges"), shuffle.names(len(shards.targets)), 0, Counter())
     forward_neighbours = TextsById({})
     if not stage.is_complete(shard_keys):
         stage.start()
-        forward = yield from steps.apply("offers", shuffle.names(len(shards.sources)), _write_forward_edges, shards)
+        forward = yield from steps.apply("forward-edges", shuffle.names(len(shards.sources)), _write_forward_edges, shards)
         forward_neighbours = shards.by_id(FORWARD, search_result.source)
         backward_neighbours = shards.by_id(BACKWARD, search_result.target)
-        merged = yield from steps.apply("meetings", merged.shards, _merge_target_range, shards, forward, backward_neighbours)
+        merged = yield from steps.apply("merged-edges", merged.shards, _merge_target_range, shards, forward, backward_neighbours)
         if search_result.rescoring is not None:
             sides = rescore.rescored_sides((search_result.source, search_result.target), encoder, search_result.rescoring)
             previous = PreviousCandidates.find(stage, search_result.source.fingerprint)

@@ -6,7 +6,7 @@ candidates of at most `leave_out.MAX_SAMPLED_SOURCES` of them and their targets.
 """
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -24,7 +24,9 @@ from miner.mining.candidates import ScoredPairs
 from miner.mining.gold import GoldPairs
 from miner.mining.leave_out import SampledSources
 from pipelines.beam.runner import Pipeline
-from pipelines.mining import inputs, planted_pairs, sort_pairs
+from pipelines.corpus import embed
+from pipelines.mining import gold_pairs, inputs, planted_pairs, sort_pairs
+from pipelines.mining.gold_pairs import GoldFile
 from pipelines.mining.planted_pairs import PlantedPairs
 from pipelines.mining.select_pairs import PairSelection, SelectConfig, has_measured_probabilities
 
@@ -73,19 +75,28 @@ def check_profile(profile: MiningProfile, settings: ThresholdSettings, refusal: 
         raise ConfigError(f"{refusal}; the encoder has no probabilities")
 
 
-def prepare(config: SelectConfig, profile: MiningProfile, source: Corpus, target: Corpus) -> PlantedPairs | None:
-    """Read the planted pairs, if any, before the search. Raises ConfigError where nothing can choose the threshold, or embed them."""
+@dataclass(frozen=True)
+class KnownEvidence:
+    """What is known of the pairs before the search."""
+
+    profile: MiningProfile
+    gold: GoldPairs | ReviewMarks | None
+    planted: PlantedPairs | None
+
+
+def read_evidence(config: SelectConfig, gold_file: GoldFile | ReviewMarks | None, source: Corpus, target: Corpus) -> KnownEvidence:
+    """Raise ConfigError where nothing can choose the threshold, or embed planted pairs; DataError for evidence of other corpora."""
+    gold, planted = gold_pairs.resolve(gold_file, source, target), None
+    profile = embed.profile_of(config, source)
     if uses_probabilities(config):
         check_profile(profile, config)
-    if config.planted is None:
-        return None
-    inputs.check_encoder(source, config)
-    return planted_pairs.read(config.planted, source, target)
+    if config.planted is not None:
+        inputs.check_encoder(source, config)
+        planted = planted_pairs.read(config.planted, source, target)
+    return KnownEvidence(profile, gold, planted)
 
 
-def choose(
-    selection: PairSelection, profile: MiningProfile, gold: GoldPairs | ReviewMarks | None, planted: PlantedPairs | None, neighbours: str
-) -> Pipeline[PairSelection]:
+def choose(selection: PairSelection, evidence: KnownEvidence, neighbours: str) -> Pipeline[PairSelection]:
     """Return the selection with its threshold, if none is given. `neighbours` is the folder of the neighbours of both sides.
 
     NoThresholdError if no threshold reaches the precision.
@@ -94,15 +105,15 @@ def choose(
     if uses_probabilities(settings):
         return (yield from _choose_probability(selection))
     if settings.threshold == AUTO:
-        if planted is not None:
-            choice = yield from _choose_by_planted(planted, selection, neighbours)
+        if evidence.planted is not None:
+            choice = yield from _choose_by_planted(evidence.planted, selection, neighbours)
         else:
-            assert gold is not None, "`check` comes first"
-            choice = _choose_by_gold(gold, (yield from _all_pairs(selection)), settings.precision)
+            assert evidence.gold is not None, "`check` comes first"
+            choice = _choose_by_gold(evidence.gold, (yield from _all_pairs(selection)), settings.precision)
         return replace(selection, choice=choice)
     if not uses_default(settings, settings.top):
         return selection
-    recommended = profile.threshold(settings, search_result.rescoring is not None)
+    recommended = evidence.profile.threshold(settings, search_result.rescoring is not None)
     if recommended is not None:
         return selection.with_choice(recommended)
     sources = SampledSources(search_result.source.rows, search_result.k)

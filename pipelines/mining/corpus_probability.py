@@ -40,9 +40,12 @@ def fit_profile(
     uris, sizes = search_result.candidate_uris(), (search_result.source.rows, search_result.target.rows)
     sampled = yield from steps.apply("sampled", shuffle.names(len(uris)), _sample_range, uris, margin, sizes, keeps_copies)
     table = sampled.gather(0)
-    sources, targets = (_from_arrow(table.filter(pc.equal(table["is_source"], is_source))) for is_source in (True, False))
     steps.remove()
-    weights = fit_to_corpora(weights, margin, MarginSample.merge([sources], [targets]))
+    samples = [
+        SampledCandidates(**{column.name: part[column.name].to_numpy() for column in fields(SampledCandidates)})
+        for part in (table.filter(pc.equal(table["is_source"], is_source)) for is_source in (True, False))
+    ]
+    weights = fit_to_corpora(weights, margin, MarginSample.merge(samples[:1], samples[1:]))
     return profile.with_weights(margin, is_rescored, weights)
 
 
@@ -55,7 +58,3 @@ def _sample_range(index: int, uri: str, candidate_uris: Sequence[str], margin: s
     table = table.append_column("is_source", pa.array(np.arange(len(table)) < len(sources.ids)))
     shuffle.scatter(uri, table, np.zeros(len(table), dtype=np.int64), 1)
     return len(table), {}
-
-
-def _from_arrow(table: pa.Table) -> SampledCandidates:
-    return SampledCandidates(**{column.name: table[column.name].to_numpy() for column in fields(SampledCandidates)})

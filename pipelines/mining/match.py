@@ -27,15 +27,6 @@ Written = tuple[int, Mapping[str, int]]  # rows and counts of a shard
 
 
 @dataclass(frozen=True)
-class RankedCandidates:
-    """Candidates with their margins: one file per range of sources, cut by the ranges of targets. Column `source_best`."""
-
-    table: StepOutput
-    source_ranges: int
-    target_ranges: int
-
-
-@dataclass(frozen=True)
 class MatchedPairs:
     """The pairs that several steps matched, cut by the ranges of their targets. Column `matched`: false for other candidates."""
 
@@ -58,11 +49,10 @@ def with_source_best(ranked: ScoredPairs) -> pa.Table:
     return pairs_to_arrow(ranked, source_best=matching.best_of_sources(ranked))
 
 
-def score_candidates(search_result: SearchResult, margin: str, threshold: float, steps: ShuffleSteps) -> Pipeline[RankedCandidates]:
-    """Return the candidates whose margin is above the threshold."""
+def score_candidates(search_result: SearchResult, margin: str, threshold: float, steps: ShuffleSteps) -> Pipeline[StepOutput]:
+    """Return the candidates above the threshold with column `source_best`: a file per range of sources, cut by the ranges of targets."""
     uris, target_ranges = search_result.candidate_uris(), len(search_result.target.shards)
-    table = yield from steps.apply("scored", shuffle.names(len(uris)), _score_range, uris, margin, threshold, target_ranges)
-    return RankedCandidates(table, len(uris), target_ranges)
+    return (yield from steps.apply("scored", shuffle.names(len(uris)), _score_range, uris, margin, threshold, target_ranges))
 
 
 def _score_range(index: int, uri: str, candidate_uris: Sequence[str], margin: str, threshold: float, target_ranges: int) -> Written:
@@ -73,38 +63,40 @@ def _score_range(index: int, uri: str, candidate_uris: Sequence[str], margin: st
     return len(ranked), {}
 
 
-def match_candidates(candidates: RankedCandidates, retrieval: str, steps: ShuffleSteps, limits: MiningLimits) -> Pipeline[MatchedPairs]:
-    """Return the pairs among candidates. Only those need be present that are the best of their source, or `backward`."""
-    sources, targets = shuffle.names(candidates.source_ranges), shuffle.names(candidates.target_ranges)
-    remaining = yield from steps.apply("contenders", targets, _select_range, candidates, retrieval)
+def match_candidates(
+    candidates: StepOutput, target_ranges: int, retrieval: str, steps: ShuffleSteps, limits: MiningLimits
+) -> Pipeline[MatchedPairs]:
+    """Return the pairs among candidates of `score_candidates`; those that are best of their source, or `backward`, suffice."""
+    sources, targets = candidates.shards, shuffle.names(target_ranges)
+    remaining = yield from steps.apply("selected", targets, _select_range, candidates, retrieval, target_ranges)
     if not RETRIEVALS[retrieval].one_to_one:
         return MatchedPairs([remaining], len(targets), remaining.rows)
     tables: list[StepOutput] = []
     while remaining.rows > limits.matched_rows:
         number = len(tables) + 1
-        tables.append((yield from steps.apply(f"taken-{number}", sources, _take_mutual_best, remaining, len(targets))))
-        remaining = yield from steps.apply(f"left-{number}", targets, _drop_matched_targets, tables[-1], len(sources))
-    tables.append((yield from steps.apply("rest", shuffle.names(1), _match_remaining, remaining, len(sources), len(targets))))
+        tables.append((yield from steps.apply(f"matched-{number}", sources, _take_mutual_best, remaining, len(targets))))
+        remaining = yield from steps.apply(f"remaining-{number}", targets, _drop_matched_targets, tables[-1], len(sources))
+    tables.append((yield from steps.apply("matched", shuffle.names(1), _match_remaining, remaining, len(sources), len(targets))))
     return MatchedPairs(tables, len(targets), sum(table.rows for table in tables))
 
 
-def _select_range(index: int, uri: str, candidates: RankedCandidates, retrieval: str) -> Written:
+def _select_range(index: int, uri: str, candidates: StepOutput, retrieval: str, target_ranges: int) -> Written:
     """Select the candidates of one range of targets that are pairs or, one-to-one, may become pairs.
 
     One-to-one, they go to the ranges of sources; column `target_best` marks the best candidate of each target. Otherwise they are
     pairs and stay in the range of targets.
     """
-    table = sort_best_first(candidates.table.gather(index))
+    table = sort_best_first(candidates.gather(index))
     pairs, source_best = pairs_from_arrow(table), table["source_best"].to_numpy()
     target_best = matching.best_of_targets(pairs)
     rows = matching.select(source_best, target_best, retrieval)
     selected = replace(pairs, forward=source_best, backward=target_best).take(rows)
     if RETRIEVALS[retrieval].one_to_one:
         table = pairs_to_arrow(selected, target_best=matching.mark_first(selected.target_ids))
-        shuffle.scatter_by_id(uri, table, "source_id", candidates.source_ranges)
+        shuffle.scatter_by_id(uri, table, "source_id", len(candidates.shards))
     else:
         table = pairs_to_arrow(selected, matched=np.ones(len(selected), dtype=bool))
-        shuffle.scatter_by_id(uri, table, "target_id", candidates.target_ranges)
+        shuffle.scatter_by_id(uri, table, "target_id", target_ranges)
     return len(selected), {}
 
 
@@ -118,9 +110,9 @@ def _take_mutual_best(index: int, uri: str, remaining: StepOutput, target_ranges
     return int(matched.sum()), {}
 
 
-def _drop_matched_targets(index: int, uri: str, taken: StepOutput, source_ranges: int) -> Written:
+def _drop_matched_targets(index: int, uri: str, matched: StepOutput, source_ranges: int) -> Written:
     """Drop the candidates of matched targets in one range of targets."""
-    table = sort_best_first(taken.gather(index))
+    table = sort_best_first(matched.gather(index))
     candidates = pairs_from_arrow(table)
     rows, target_best = matching.drop_matched_targets(candidates, table["matched"].to_numpy())
     shuffle.scatter_by_id(uri, pairs_to_arrow(candidates.take(rows), target_best=target_best[rows]), "source_id", source_ranges)

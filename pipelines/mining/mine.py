@@ -13,23 +13,19 @@ import numpy as np
 
 from miner.config.commands import EncoderSettings, FromCandidatesConfig, MineConfig, PairFilters
 from miner.encoders import mining_profile
-from miner.encoders.mining_profile import MiningProfile
 from miner.evaluation.marks import ReviewMarks
 from miner.filters import language
 from miner.filters.characters import CharacterTable, letter_equivalents
 from miner.io import stages, storage
-from miner.io.corpus import Corpus
 from miner.mining import writers
-from miner.mining.gold import GoldPairs
 from pipelines.beam import workers
 from pipelines.beam.runner import Pipeline, claim_output, run_pipeline
-from pipelines.corpus import embed
 from pipelines.mining import candidates, choose_threshold, corpus_probability, gold_pairs, rescore_choice, select_pairs
 from pipelines.mining.candidates import DEFAULT_LIMITS, MiningLimits, SearchResult
+from pipelines.mining.choose_threshold import KnownEvidence
 from pipelines.mining.gold_pairs import GoldFile
 from pipelines.mining.inputs import CorpusPair, open_sides
 from pipelines.mining.pair_groups import GROUPS
-from pipelines.mining.planted_pairs import PlantedPairs
 from pipelines.mining.select_pairs import PairSelection, SelectConfig, WrittenBitext
 from pipelines.search import engine as engine_module
 from pipelines.search.exact import FORWARD, SearchRequest
@@ -95,7 +91,7 @@ def pipeline(
     sides = yield from open_sides(config, options)
     if not config.replace:
         candidates.check_corpora(config.output, sides.source, sides.target)
-    evidence = _prepare(config, gold_file, sides.source, sides.target)
+    evidence = choose_threshold.read_evidence(config, gold_file, sides.source, sides.target)
     start = time.perf_counter()
     search_result = yield from _search(config, sides, options, limits, engine_reason)
     seconds = {**sides.seconds, "search": time.perf_counter() - start}
@@ -110,7 +106,7 @@ def run_from_candidates(config: FromCandidatesConfig, options: Sequence[str] = (
     gold_file = _check(config)
     search_result = candidates.open_search_result(config.candidates)
     with claim_output(config.output):
-        evidence = _prepare(config, gold_file, search_result.source, search_result.target)
+        evidence = choose_threshold.read_evidence(config, gold_file, search_result.source, search_result.target)
         return run_pipeline(_select(search_result, config, evidence, config.candidates, {}, options, limits), options)
 
 
@@ -122,22 +118,6 @@ def _check(config: SelectConfig) -> GoldFile | ReviewMarks | None:
     if storage.exists(storage.join(config.output, stages.MANIFEST)):
         stages.read_manifest(config.output, stages.MINE)
     return gold_file
-
-
-@dataclass(frozen=True)
-class _KnownEvidence:
-    """What is known of the pairs before the search."""
-
-    profile: MiningProfile
-    gold: GoldPairs | ReviewMarks | None
-    planted: PlantedPairs | None
-
-
-def _prepare(config: SelectConfig, gold_file: GoldFile | ReviewMarks | None, source: Corpus, target: Corpus) -> _KnownEvidence:
-    """Read the evidence. Raises MinerError for evidence that does not fit the corpora."""
-    gold = gold_pairs.resolve(gold_file, source, target)
-    profile = embed.profile_of(config, source)
-    return _KnownEvidence(profile, gold, choose_threshold.prepare(config, profile, source, target))
 
 
 def _hint_at_longer_lines(sides: CorpusPair) -> None:
@@ -176,7 +156,7 @@ def _search(
 def _select(
     search_result: SearchResult,
     config: SelectConfig,
-    evidence: _KnownEvidence,
+    evidence: KnownEvidence,
     searched: str,
     seconds: Mapping[str, float],
     options: Sequence[str],
@@ -194,8 +174,8 @@ def _select(
     profile = yield from corpus_probability.fit_profile(evidence.profile, config, search_result, config.output, limits)
     bound = profile.probability_bound(config.margin, search_result.rescoring is not None, config.min_probability)
     selection = PairSelection(search_result, config, bound, options=options, limits=limits)
-    neighbours = storage.join(searched, stages.NEIGHBOURS)
-    selection = yield from choose_threshold.choose(selection, profile, evidence.gold, evidence.planted, neighbours)
+    evidence = replace(evidence, profile=profile)
+    selection = yield from choose_threshold.choose(selection, evidence, storage.join(searched, stages.NEIGHBOURS))
     if warns:
         choose_threshold.warn(selection)
     written = yield from select_pairs.write(selection, evidence.gold)

@@ -47,8 +47,8 @@ class PairSelection:
     search_result: SearchResult
     settings: SelectConfig
     probability: ProbabilityBound
-    choice: ThresholdChoice | None = None  # of the threshold, if no number is given
-    options: Sequence[str] = ()  # of Beam, which describe the workers
+    choice: ThresholdChoice | None = None  # how the threshold was chosen, if no number is given
+    options: Sequence[str] = ()  # Beam options, which describe the workers
     limits: MiningLimits = DEFAULT_LIMITS
 
     def with_choice(self, choice: ThresholdChoice) -> "PairSelection":
@@ -71,31 +71,23 @@ class PairSelection:
 
     def config(self, threshold: float | str | None) -> dict[str, Any]:
         """Return what the pairs depend on, besides the corpora, for the manifest."""
-        filters = self.settings.pair_filters.bounds()
-        names = {"margin": self.settings.margin, "retrieval": self.settings.retrieval}
-        rescoring = self.search_result.rescoring
+        settings, weights, rescoring = self.settings, self.probability.weights, self.search_result.rescoring
+        has_model = settings.lang_id_model is not None and settings.pair_filters.languages is not None
+        optional = {
+            "lang_id_model": storage.checksum(str(settings.lang_id_model)) if has_model else None,
+            "top": settings.top,
+            "min_probability": self.probability.minimum,
+            "probability_weights": None if weights is None else weights.model_dump(),
+        }
         return {
             "k": self.search_result.k,
-            **names,
+            "margin": settings.margin,
+            "retrieval": settings.retrieval,
             "threshold": threshold,
-            "filters": filters,
-            **self._identifier_config(),
-            **({} if self.settings.top is None else {"top": self.settings.top}),
-            **self._probability_config(),
+            "filters": settings.pair_filters.bounds(),
+            **{name: value for name, value in optional.items() if value is not None},
             **(rescoring.figures() if rescoring is not None else {}),
         }
-
-    def _probability_config(self) -> dict[str, Any]:
-        """Return the weights of the probability, if the encoder has any, and its bound."""
-        weights, minimum = self.probability.weights, self.probability.minimum
-        bound = {} if minimum is None else {"min_probability": minimum}
-        return bound if weights is None else {**bound, "probability_weights": weights.model_dump()}
-
-    def _identifier_config(self) -> dict[str, str]:
-        """Return the checksum of the model that identifies languages, if a filter uses one."""
-        model = self.settings.lang_id_model
-        is_used = model is not None and self.settings.pair_filters.languages is not None
-        return {"lang_id_model": storage.checksum(str(model))} if is_used else {}
 
     @property
     def threshold(self) -> float | None:
@@ -123,7 +115,8 @@ class PairSelection:
             candidates = filtered.candidates
         else:
             candidates = yield from match.score_candidates(self.search_result, settings.margin, threshold, steps)
-        return (yield from match.match_candidates(candidates, settings.retrieval, steps, limits)), filtered
+        target_ranges = len(self.search_result.target.shards)
+        return (yield from match.match_candidates(candidates, target_ranges, settings.retrieval, steps, limits)), filtered
 
 
 def has_measured_probabilities(settings: MatchSettings) -> bool:
@@ -137,7 +130,7 @@ class WrittenBitext:
 
     pairs: int
     threshold: float | None  # None: all pairs
-    choice: ThresholdChoice | None  # of the threshold, if no number is given
+    choice: ThresholdChoice | None  # how the threshold was chosen, if no number is given
     quantiles: Mapping[str, float]  # share -> best margin of the sources below which that share is; empty unless pairs are few
     dropped: Mapping[str, int]  # reason of a filter -> candidates above the threshold
     scores: GoldScores | MarkScores | None  # with gold or marks
@@ -174,7 +167,9 @@ def write(selection: PairSelection, gold: GoldPairs | ReviewMarks | None) -> Pip
     matches, filtered = yield from selection.match(lowest, steps)
     weights, limits = selection.probability.weights, selection.limits
     sorted_pairs = yield from sort_pairs.sort_matches(matches, selection.search_result, weights, steps, limits)
-    dropped = yield from _sort_dropped(selection, filtered, steps)
+    dropped = None
+    if filtered is not None and selection.settings.keep_dropped:
+        dropped = yield from sort_pairs.sort_rows(filtered.dropped_uris, sum(filtered.dropped.values()), steps, limits)
     choice = None if selection.choice is None else selection.choice.figures()
     delta_stage = deltas.stage_of(output, deltas.stable_config(selection.config(threshold), choice))
     before = deltas.begin(output, delta_stage, selection.corpus_keys)
@@ -182,7 +177,7 @@ def write(selection: PairSelection, gold: GoldPairs | ReviewMarks | None) -> Pip
     num_pairs = min(matches.rows, top or matches.rows)
     reader = _BitextReader(num_pairs, gold.scorer() if gold is not None else None)
     writers.write_bitext(output, reader.read(sorted_pairs), weights is not None)
-    storage.remove(storage.join(output, DROPPED))  # of an earlier selection
+    storage.remove(storage.join(output, DROPPED))  # an earlier selection may have written it
     if selection.settings.keep_dropped:
         write_dropped(dropped.row_groups() if dropped else (), output)
     storage.remove(storage.join(output, GROUPS))
@@ -214,13 +209,6 @@ def _remove_manifest(output: str) -> str | None:
     checksum = deltas.bitext_checksum(stages.read_manifest(output)) if storage.exists(uri) else None
     storage.remove(uri)
     return checksum
-
-
-def _sort_dropped(selection: PairSelection, filtered: FilteredCandidates | None, steps: ShuffleSteps) -> Pipeline[SortedPairs | None]:
-    """Return the dropped candidates, best first, if there are any and they are kept."""
-    if filtered is None or not selection.settings.keep_dropped:
-        return None
-    return (yield from filtered.sort_dropped(steps, selection.limits))
 
 
 def _quantiles(selection: PairSelection, num_pairs: int) -> dict[str, float]:

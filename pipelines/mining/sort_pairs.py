@@ -78,16 +78,18 @@ def sort_matches(
     """Join the pairs with their texts and, by `weights`, their probabilities, and sort them."""
     targets, sources = (SideTexts.of(side, getattr(search_result, side)) for side in ("target", "source"))
     target_ranges, source_ranges = shuffle.names(matches.target_ranges), shuffle.names(len(search_result.source.shards))
-    pairs = yield from steps.apply("targets", target_ranges, _add_target_texts, matches, targets, len(source_ranges), limits.margin_samples)
+    pairs = yield from steps.apply(
+        "target-texts", target_ranges, _add_target_texts, matches, targets, len(source_ranges), limits.margin_samples
+    )
     ranges = choose_ranges(pairs.uris, matches.rows, limits)
-    pairs = yield from steps.apply("sources", source_ranges, _add_source_texts, pairs, sources, ranges, weights)
+    pairs = yield from steps.apply("source-texts", source_ranges, _add_source_texts, pairs, sources, ranges, weights)
     return (yield from _sort_ranges("pairs", pairs, ranges, steps))
 
 
 def sort_rows(uris: Sequence[str], num_rows: int, steps: ShuffleSteps, limits: MiningLimits) -> Pipeline[SortedPairs]:
     """Sort rows that have their texts, from files of one range that `scatter_sampled` wrote."""
     ranges = choose_ranges(uris, num_rows, limits)
-    rows = yield from steps.apply("dealt", shuffle.names(len(uris)), _scatter_by_margin, uris, ranges)
+    rows = yield from steps.apply("by-margin", shuffle.names(len(uris)), _scatter_by_margin, uris, ranges)
     return (yield from _sort_ranges("ordered", rows, ranges, steps))
 
 

@@ -113,19 +113,19 @@ def test_a_step_of_mining_takes_one_request_for_each_file_that_a_shard_needs(
     assert folders == {
         "embeddings": num_shards,
         "blocks": 2,  # by the merge of its sources and of its targets
-        "forward": 2,  # by the offers and by the candidates
+        "forward": 2,  # by the edges and by the candidates
         "backward": 1,
-        "offers": num_shards,
-        "meetings": 2 * num_shards,  # by the texts and by the rescored pairs
+        "forward-edges": num_shards,
+        "merged-edges": 2 * num_shards,  # by the texts and by the rescored pairs
         "texts": num_shards,
         "sentences": 2,
         "rescored": num_shards,
         "candidates": 2,  # by the sample and by the scores
         "scored": num_shards,
-        "contenders": num_shards,
-        "rest": num_shards,
-        "targets": num_shards,
-        "sources": 1,
+        "selected": num_shards,
+        "matched": num_shards,
+        "target-texts": num_shards,
+        "source-texts": 1,
     }
     read = [request.path for request in driver if request.operation == "GET" and SHARD.search(request.path)]
     assert len(read) == len(set(read)) > 0
