@@ -1,7 +1,6 @@
 """Read the files of evaluations, and encode their texts."""
 
 import logging
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +21,8 @@ from miner.evaluation.lines import read_lines
 from miner.evaluation.task_base import AlignedTask, RescoredTask
 from miner.mining.late_scores import TokenSides
 from miner.progress import Progress, report_progress
-from miner.research.datasets.columns import read_columns
+from miner.research.datasets.columns import load_columns
+from miner.research.datasets.reading import parse_number
 
 CHUNK_TEXTS = 8192  # texts encoded between two updates of the progress bar
 STS_COLUMNS = ("sentence1", "sentence2", "score")
@@ -53,20 +53,6 @@ def encode_aligned(
     return source, target
 
 
-def load_columns(uri: str | DatasetFiles, *columns: str | None) -> list[list[str]]:
-    """Return columns of a table; for None, a column of the constant `all`.
-
-    Raise DataError if a column is missing, a cell is empty, or there are no rows.
-    """
-    names = list(dict.fromkeys(column for column in columns if column is not None))
-    batches = list(read_columns(uri, names))
-    if not batches:
-        raise DataError(f"{uri}: no rows; check the file name")
-    cells = {name: [cell for batch in batches for cell in batch[index]] for index, name in enumerate(names)}
-    num_rows = len(cells[names[0]])
-    return [cells[column] if column is not None else ["all"] * num_rows for column in columns]
-
-
 @dataclass(frozen=True, eq=False)
 class ScoredTextPairs:
     """An STS table: n pairs of sentences with human scores."""
@@ -83,18 +69,11 @@ def read_scored_pairs(uri: str | DatasetFiles, track_columns: Sequence[str] = ()
     Raise DataError if a score is not a number.
     """
     first, second, score_cells, *track_cells = load_columns(uri, *STS_COLUMNS, *(track_columns or (None,)))
-    scores = np.array([_parse_score(uri, row, cell) for row, cell in enumerate(score_cells, start=1)])
+    scores = np.array([parse_number(cell) for cell in score_cells])
+    if not np.isfinite(scores).all():
+        row = int(np.isfinite(scores).argmin())
+        raise DataError(f"{uri}: score {row + 1} of the table is {score_cells[row]!r}, which is not a number; fix or remove the row")
     return ScoredTextPairs(first, second, scores, ["-".join(values) for values in zip(*track_cells, strict=True)])
-
-
-def _parse_score(uri: str | DatasetFiles, row: int, cell: str) -> float:
-    try:
-        score = float(cell)
-    except ValueError:
-        score = math.nan
-    if not math.isfinite(score):
-        raise DataError(f"{uri}: score {row} of the table is {cell!r}, which is not a number; fix or remove the row")
-    return score
 
 
 @dataclass(frozen=True)

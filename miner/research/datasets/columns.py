@@ -69,6 +69,20 @@ def read_columns(file: str | DatasetFiles, columns: Sequence[str | None]) -> Ite
             yield cells
 
 
+def load_columns(uri: str | DatasetFiles, *columns: str | None) -> list[list[str]]:
+    """Return columns of a table; for None, a column of the constant `all`.
+
+    Raise DataError if a column is missing, a cell is empty, or there are no rows.
+    """
+    names = list(dict.fromkeys(column for column in columns if column is not None))
+    batches = list(read_columns(uri, names))
+    if not batches:
+        raise DataError(f"{uri}: no rows; check the file name")
+    cells = {name: [cell for batch in batches for cell in batch[index]] for index, name in enumerate(names)}
+    num_rows = len(cells[names[0]])
+    return [cells[column] if column is not None else ["all"] * num_rows for column in columns]
+
+
 def _clean_rows(uri: str, columns: Sequence[str | None], rows: Rows) -> Cells:
     """Return the cleaned cells of rows that are not blank."""
     faults = [(row, value.reason) for values in rows.columns for row, value in enumerate(values) if isinstance(value, Fault)]

@@ -45,7 +45,7 @@ class DatasetSummary:
     files: dict[GroupKey, FileSummary] = field(default_factory=dict)
     languages: Counter[str] = field(default_factory=Counter)  # rows of each language, or of each pair of them
     columns: list[str] = field(default_factory=list)
-    checksums: dict[str, str] = field(default_factory=dict)  # of the files read, or of their archives
+    checksums: dict[str, str] = field(default_factory=dict)  # by file read, or by its archive
     examples: list[dict[str, str]] = field(default_factory=list)
 
     def add(self, batch: RowBatch) -> None:

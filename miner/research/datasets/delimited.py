@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from miner.errors import DataError
-from miner.research.datasets.layout import SOLE, Cells, Dropped, FileGroup, Record, RowReader
+from miner.research.datasets.layout import SOLE, Cells, Dropped, FileGroup, Record
 from miner.research.datasets.release import ReleaseFile, read_release_lines
 from miner.text.records import MAX_RECORD_BYTES, csv_reader, list_columns
 
@@ -43,12 +43,16 @@ class DelimitedRows:
         kind = {"\t": "tab-separated", ",": "comma-separated", None: "space-separated"}[self.delimiter]
         if self.header:
             return f"{kind} columns {', '.join(names)}"
-        counts = " or ".join(map(str, self.cells)) if self.cells else f"at least {self._least(self._all(''))}"
+        required = [at for name, at in self._all("").items() if isinstance(at, int) and name not in self.optional]
+        counts = " or ".join(map(str, self.cells)) if self.cells else f"at least {1 + max(required, default=0)}"
         return f"{counts} {kind} cells"
 
     def __call__(self, group: FileGroup) -> Iterator[Record]:
         file = group.files[SOLE]
-        rows = self._cut(file)
+        lines = read_release_lines(file)
+        rows: Iterator[Cut] = ((line, TOO_LONG if text is None else self._cut_line(text)) for line, text in lines)
+        if self.quoted and not self.one_line:
+            rows = self._quoted_rows(file, lines)
         columns = self._all(group.lang)
         names: list[str] = []
         if self.header:
@@ -69,9 +73,6 @@ class DelimitedRows:
     def _all(self, lang: str) -> Columns:
         return {**self.columns, **(self.lang_columns.get(lang) or self.lang_columns.get("", {}))}
 
-    def _least(self, columns: Columns) -> int:
-        return 1 + max((at for name, at in columns.items() if isinstance(at, int) and name not in self.optional), default=0)
-
     def _pick(self, cells: list[str], positions: Mapping[str, int], least: int) -> Cells | Dropped:
         if len(cells) >= least and (not self.cells or len(cells) in self.cells):
             return {name: cells[at] for name, at in positions.items() if at < len(cells)}
@@ -89,12 +90,6 @@ class DelimitedRows:
             listed = list_columns(names) or "nothing"
             raise DataError(f"{file.uri}:1: expected a header with {missing[0]!r} ({self.expected}), found {listed}; check the file")
         return names
-
-    def _cut(self, file: ReleaseFile) -> Iterator[Cut]:
-        lines = read_release_lines(file)
-        if self.quoted and not self.one_line:
-            return self._quoted_rows(file, lines)
-        return ((line, TOO_LONG if text is None else self._cut_line(text)) for line, text in lines)
 
     def _cut_line(self, text: str) -> list[str] | Dropped:
         if not self.quoted or '"' not in text:
@@ -127,21 +122,9 @@ class DelimitedRows:
             raise DataError(f"{file.uri}:{start}: a quote that is not closed ({error}); download the file again") from error
 
 
-@dataclass(frozen=True)
-class Similarity:
-    """Rows with a score from 1, the same, to 4, unrelated: 5 - score."""
-
-    rows: RowReader
-
-    @property
-    def expected(self) -> str:
-        return self.rows.expected
-
-    def __call__(self, group: FileGroup) -> Iterator[Record]:
-        for line, cells in self.rows(group):
-            if not isinstance(cells, Dropped):
-                try:
-                    cells = {**cells, "score": f"{5 - float(cells['score']):g}"}
-                except ValueError:
-                    cells = Dropped("score is no number", f"Overall {cells['score']!r}")
-            yield line, cells
+def reverse_score(cells: Cells) -> Iterator[Cells | Dropped]:
+    """Turn a score from 1, the same, to 4, unrelated, into a similarity: 5 - score."""
+    try:
+        yield {**cells, "score": f"{5 - float(cells['score']):g}"}
+    except ValueError:
+        yield Dropped("score is no number", f"Overall {cells['score']!r}")

@@ -1,7 +1,7 @@
 """Find the files of a release that are requested: names matched with the patterns of a layout, languages compared in canonical form."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from miner.errors import ConfigError, DataError
@@ -12,7 +12,7 @@ from miner.research.datasets.release import ReleaseFile, expand_archives, is_arc
 ALL_SPLITS = "all"
 SHOWN = 20  # codes or names that an error lists
 
-Key = tuple[str, str, str, str, str, str]  # split, lang, l1, l2, track, part
+Key = tuple[str, tuple[str, ...], str, str]  # split, languages, track, part
 
 
 def find_groups(
@@ -30,14 +30,21 @@ def find_groups(
     if match is None or any(_missing_roles(match[0], group) for group in match[1]):
         members = expand_archives(files)
         match = (_match_form(layout, [*files, *members]) if members else None) or match
+    requested = tuple(languages)
     if match is not None:
         form, groups = match
-        groups = _complete(form, _requested(layout, groups, languages, split))
-        return form, [replace(group, requested=tuple(languages)) for group in groups]
+        groups = _requested(layout, groups, languages, split)
+        for group in groups:
+            if missing := _missing_roles(form, group):
+                present = " and ".join(file.uri for file in group.files.values())
+                raise DataError(f"{present}: the file for {missing[0]!r} is missing beside it; expected files like {form.example}")
+        return form, [replace(group, requested=requested) for group in groups]
     if len(files) == 1 and files[0].path == path and not is_archive(path):
         for form in layout.forms:
-            if form.any_name:
-                return form, [_named_by_user(form, files[0], tuple(languages), split or "")]
+            if form.any_name:  # the name of the file says nothing: the user says its language
+                fixed = form.patterns[0].fixed
+                named = (fixed["lang"],) if "lang" in fixed else requested
+                return form, [FileGroup(dict.fromkeys(form.roles, files[0]), split or "", named, requested=requested)]
     examples = " or ".join(form.example for form in layout.forms)
     raise DataError(f"{path}: no file like {examples}; download {layout.download}, keep its file names, and name the file or its folder")
 
@@ -57,46 +64,25 @@ def _groups(layout: DatasetLayout, form: DatasetForm, files: Sequence[ReleaseFil
             if match is None:
                 continue
             parts = {**{name: value or "" for name, value in match.groupdict().items()}, **pattern.fixed}
-            key, role = _key(layout, parts), layout.aliases.get(parts.get("role", ""), parts.get("role", ""))
+            codes = tuple(layout.aliases.get(parts[name], parts[name]) for name in ("lang", "l1", "l2") if parts.get(name))
+            split, role = parts.get("split", ""), parts.get("role", "")
+            key = layout.splits.get(split, split), codes, parts.get("track", ""), parts.get("part", "")
+            role = layout.aliases.get(role, role)
             other = roles.setdefault(key, {}).setdefault(role, file)
             if other != file and bool(other.member) == bool(file.member):  # a file that is unpacked precedes that in the archive
                 raise DataError(f"{other.uri} and {file.uri}: two copies of one part; name the file or the folder of one of them")
             if pattern.only_first:
                 break
-    return [_group(form, key, roles[key]) for key in sorted(roles)]
-
-
-def _key(layout: DatasetLayout, parts: Mapping[str, str]) -> Key:
-    split = parts.get("split", "")
-    codes = [layout.aliases.get(parts.get(name, ""), parts.get(name, "")) for name in ("lang", "l1", "l2")]
-    return layout.splits.get(split, split), codes[0], codes[1], codes[2], parts.get("track", ""), parts.get("part", "")
-
-
-def _group(form: DatasetForm, key: Key, files: dict[str, ReleaseFile]) -> FileGroup:
-    split, lang, first, second, track, part = key
-    languages = (first, second) if first else (lang,) if lang else () if form.roles else tuple(sorted(files))
-    return FileGroup(files, split, languages, track, part)
+    groups = []
+    for split, codes, track, part in sorted(roles, key=lambda key: (key[0], len(key[1]) == 1, key)):  # pairs before single languages
+        files_by_role = roles[split, codes, track, part]
+        languages = codes or (() if form.roles else tuple(sorted(files_by_role)))  # files whose roles are languages are in these
+        groups.append(FileGroup(files_by_role, split, languages, track, part))
+    return groups
 
 
 def _missing_roles(form: DatasetForm, group: FileGroup) -> list[str]:
     return [role for role in form.roles or group.languages if role not in group.files]
-
-
-def _complete(form: DatasetForm, groups: list[FileGroup]) -> list[FileGroup]:
-    """The groups; DataError where a file is missing beside another."""
-    for group in groups:
-        missing = _missing_roles(form, group)
-        if missing:
-            present = " and ".join(file.uri for file in group.files.values())
-            raise DataError(f"{present}: the file for {missing[0]!r} is missing beside it; expected files like {form.example}")
-    return groups
-
-
-def _named_by_user(form: DatasetForm, file: ReleaseFile, requested: tuple[str, ...], split: str) -> FileGroup:
-    """A file whose name says nothing: the user says its language."""
-    fixed = form.patterns[0].fixed
-    languages = (fixed["lang"],) if "lang" in fixed else requested
-    return FileGroup(dict.fromkeys(form.roles, file), split, languages, requested=requested)
 
 
 def _requested(layout: DatasetLayout, groups: list[FileGroup], languages: Sequence[str], split: str | None) -> list[FileGroup]:
@@ -106,7 +92,12 @@ def _requested(layout: DatasetLayout, groups: list[FileGroup], languages: Sequen
     if not languages or not any(group.languages for group in groups):
         return groups
     if layout.kind.name == "aligned":
-        return [_choose_columns(group, languages) for group in groups]
+        chosen_codes = [(group, choose_codes(languages, group.languages, group.title)) for group in groups]
+        # The files of these languages alone, under the codes that the user gave.
+        return [
+            replace(group, files={language: group.files[code] for language, code in codes.items()}, languages=tuple(codes))
+            for group, codes in chosen_codes
+        ]
     available = sorted({code for group in groups for code in group.languages})
     chosen = {code for language in languages for code in resolve_language(language, available, groups[0].title)}
     both = len(languages) > 1
@@ -129,13 +120,6 @@ def _of_split(layout: DatasetLayout, groups: list[FileGroup], split: str | None)
     if not kept:
         raise DataError(f"{groups[0].title}: no split {split!r} of {layout.name} here; the splits are {listed}")
     return kept
-
-
-def _choose_columns(group: FileGroup, requested: Sequence[str]) -> FileGroup:
-    """The files of the requested languages alone, under the codes that the user gave."""
-    codes = choose_codes(requested, group.languages, group.title)
-    files = {language: group.files[code] for language, code in codes.items()}
-    return replace(group, files=files, languages=tuple(files))
 
 
 def choose_codes(requested: Sequence[str], available: Sequence[str], where: str) -> dict[str, str]:

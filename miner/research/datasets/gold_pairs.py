@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from miner.errors import DataError
@@ -14,117 +13,93 @@ from miner.research.datasets.release import ReleaseFile, read_release_lines
 
 GOLD = "gold"  # role of the gold file
 BUCC_ID = re.compile(r"[a-z]{2}-\d{9}")
+BUCC_OBJECT = "one JSON object with sentence1, sentence2 and gold"
 
 
-@dataclass(frozen=True)
-class BuccPairs:
-    """BUCC: two files of id<TAB>sentence, and the ids of translations, those of the foreign language first."""
+def bucc_pairs(group: FileGroup) -> Iterator[Record]:
+    """Read BUCC: two files of id<TAB>sentence, and the ids of translations, those of the foreign language first."""
+    if GOLD not in group.files:
+        raise DataError(
+            f"{group.title}: no gold beside it, so no pairs are known; read the sentences with bucc-sentences, or choose another split"
+        )
+    gold = [(line, None if text is None else text.split("\t")) for line, text in read_release_lines(group.files[GOLD])]
+    is_pair = [ids is not None and len(ids) == 2 and all(BUCC_ID.fullmatch(key.strip()) for key in ids) for _, ids in gold]
+    keys = {key.strip() for (_, ids), valid in zip(gold, is_pair, strict=True) if valid and ids for key in ids}
+    texts = {key: text for code in group.languages for key, text in _texts(group.files[code], keys)}
+    for (line, ids), valid in zip(gold, is_pair, strict=True):
+        if not valid or ids is None:
+            yield line, Dropped("not two ids", f"{ids!r}")
+        elif not all(key.strip() in texts for key in ids):
+            yield line, Dropped("id without a sentence", " ".join(ids))
+        else:
+            yield line, dict(zip(("source", "target"), (texts[key.strip()] for key in ids), strict=True))
 
-    expected: str = "two tab-separated ids per line in the gold, id and sentence in the texts"
 
-    def __call__(self, group: FileGroup) -> Iterator[Record]:
-        if GOLD not in group.files:
-            raise DataError(
-                f"{group.title}: no gold beside it, so no pairs are known; read the sentences with bucc-sentences, or choose another split"
-            )
-        gold = [(line, None if text is None else text.split("\t")) for line, text in read_release_lines(group.files[GOLD])]
-        is_pair = [ids is not None and len(ids) == 2 and all(BUCC_ID.fullmatch(key.strip()) for key in ids) for _, ids in gold]
-        keys = {key.strip() for (_, ids), valid in zip(gold, is_pair, strict=True) if valid and ids for key in ids}
-        texts = {key: text for code in group.languages for key, text in _texts(group.files[code], keys)}
-        for (line, ids), valid in zip(gold, is_pair, strict=True):
-            if not valid or ids is None:
-                yield line, Dropped("not two ids", f"{ids!r}")
-            elif not all(key.strip() in texts for key in ids):
-                yield line, Dropped("id without a sentence", " ".join(ids))
+def bucc_sentences(group: FileGroup) -> Iterator[Record]:
+    """Read the sentences of both languages of BUCC with their ids, with or without gold."""
+    for code in group.languages:
+        for line, text in read_release_lines(group.files[code]):
+            key, tab, sentence = (text or "").partition("\t")
+            if text is None:
+                yield line, TOO_LONG
+            elif not tab or not BUCC_ID.fullmatch(key):
+                yield line, Dropped("no id", f"{text[:40]!r}")
             else:
-                yield line, dict(zip(("source", "target"), (texts[key.strip()] for key in ids), strict=True))
+                yield line, {"text": sentence, "lang": code, "id": key}
 
 
-@dataclass(frozen=True)
-class BuccSentences:
-    """The sentences of both languages of BUCC with their ids, with or without gold."""
-
-    expected: str = "id and sentence, tab-separated, ids like de-000000001"
-
-    def __call__(self, group: FileGroup) -> Iterator[Record]:
-        for code in group.languages:
-            for line, text in read_release_lines(group.files[code]):
-                key, tab, sentence = (text or "").partition("\t")
-                if text is None:
-                    yield line, TOO_LONG
-                elif not tab or not BUCC_ID.fullmatch(key):
-                    yield line, Dropped("no id", f"{text[:40]!r}")
-                else:
-                    yield line, {"text": sentence, "lang": code, "id": key}
+def bucc_object(group: FileGroup) -> Iterator[Record]:
+    """Read MTEB's BUCC: one JSON object of two lists of sentences, and pairs of their positions from 1."""
+    file = group.files[SOLE]
+    record = load_json(file)
+    if not isinstance(record, dict) or not all(isinstance(record.get(key), list) for key in ("sentence1", "sentence2", GOLD)):
+        raise DataError(f"{file.uri}:1: expected {BUCC_OBJECT}, found none; check that the file is as published")
+    sources, targets = record["sentence1"], record["sentence2"]
+    for number, pair in enumerate(record[GOLD], start=1):
+        positions = [int(at) for at in pair] if isinstance(pair, list) and len(pair) == 2 else [0, 0]
+        if 1 <= positions[0] <= len(sources) and 1 <= positions[1] <= len(targets):
+            yield number, {"source": str(sources[positions[0] - 1]), "target": str(targets[positions[1] - 1])}
+        else:
+            yield number, Dropped("id without a sentence", f"{pair}")
 
 
-@dataclass(frozen=True)
-class BuccObject:
-    """MTEB's BUCC: one JSON object of two lists of sentences, and pairs of their positions from 1."""
-
-    expected: str = "one JSON object with sentence1, sentence2 and gold"
-
-    def __call__(self, group: FileGroup) -> Iterator[Record]:
-        file = group.files[SOLE]
-        record = load_json(file)
-        if not isinstance(record, dict) or not all(isinstance(record.get(key), list) for key in ("sentence1", "sentence2", GOLD)):
-            raise DataError(f"{file.uri}:1: expected {self.expected}, found none; check that the file is as published")
-        sources, targets = record["sentence1"], record["sentence2"]
-        for number, pair in enumerate(record[GOLD], start=1):
-            positions = [int(at) for at in pair] if isinstance(pair, list) and len(pair) == 2 else [0, 0]
-            if 1 <= positions[0] <= len(sources) and 1 <= positions[1] <= len(targets):
-                yield number, {"source": str(sources[positions[0] - 1]), "target": str(targets[positions[1] - 1])}
-            else:
-                yield number, Dropped("id without a sentence", f"{pair}")
-
-
-@dataclass(frozen=True)
-class SortedEnglish:
-    """XTREME's Tatoeba: the English file is sorted, and line i of the gold is the position, from 0, of the English of line i."""
-
-    expected: str = "one sentence per line in two files, and one position per line in the gold"
-
-    def __call__(self, group: FileGroup) -> Iterator[Record]:
-        source, target = group.languages
-        if GOLD not in group.files:
-            raise DataError(
-                f"{group.title}: XTREME sorts the English file, so the lines are not aligned; put the gold test-{source}.tsv beside it,"
-                " or read LASER's copy"
-            )
-        english = [text or "" for _, text in read_release_lines(group.files[target])]
-        positions = [(text or "").strip() for _, text in read_release_lines(group.files[GOLD])]
-        sources = list(read_release_lines(group.files[source]))
-        if len(positions) != len(sources):
-            raise DataError(
-                f"{group.files[GOLD].uri}: {len(positions)} positions for the {len(sources)} lines of {group.files[source].uri}; both must"
-                " have as many lines"
-            )
-        for (line, text), position in zip(sources, positions, strict=True):
-            if position.isdecimal() and int(position) < len(english):
-                yield line, {"source": text or "", "target": english[int(position)]}
-            else:
-                yield line, Dropped("no position", f"gold {position!r} for {len(english)} English lines")
+def sorted_english(group: FileGroup) -> Iterator[Record]:
+    """Read XTREME's Tatoeba: the English file is sorted, and line i of the gold is the position, from 0, of the English of line i."""
+    source, target = group.languages
+    if GOLD not in group.files:
+        raise DataError(
+            f"{group.title}: XTREME sorts the English file, so the lines are not aligned; put the gold test-{source}.tsv beside it,"
+            " or read LASER's copy"
+        )
+    english = [text or "" for _, text in read_release_lines(group.files[target])]
+    positions = [(text or "").strip() for _, text in read_release_lines(group.files[GOLD])]
+    sources = list(read_release_lines(group.files[source]))
+    if len(positions) != len(sources):
+        raise DataError(
+            f"{group.files[GOLD].uri}: {len(positions)} positions for the {len(sources)} lines of {group.files[source].uri}; both must"
+            " have as many lines"
+        )
+    for (line, text), position in zip(sources, positions, strict=True):
+        if position.isdecimal() and int(position) < len(english):
+            yield line, {"source": text or "", "target": english[int(position)]}
+        else:
+            yield line, Dropped("no position", f"gold {position!r} for {len(english)} English lines")
 
 
-@dataclass(frozen=True)
-class JoinedByNumber:
-    """CCMatrix: two files of number<TAB>score<TAB>text, ascending by number; equal numbers are a pair."""
-
-    expected: str = "line number, score and text, tab-separated, ascending by number"
-
-    def __call__(self, group: FileGroup) -> Iterator[Record]:
-        source, target = (_numbered(group.files[code]) for code in group.languages)
-        first, second = next(source, END), next(target, END)
-        while first is not END or second is not END:
-            if first.text is not None and second.text is not None and first.number == second.number:
-                yield first.line, {"source": first.text, "target": second.text, "score": first.score}
-                first, second = next(source, END), next(target, END)
-            elif first.text is None or (second.text is not None and first.number < second.number):
-                yield _unpaired(first)
-                first = next(source, END)
-            else:
-                yield _unpaired(second)
-                second = next(target, END)
+def joined_by_number(group: FileGroup) -> Iterator[Record]:
+    """Read CCMatrix: two files of number<TAB>score<TAB>text, ascending by number; equal numbers are a pair."""
+    source, target = (_numbered(group.files[code]) for code in group.languages)
+    first, second = next(source, END), next(target, END)
+    while first is not END or second is not END:
+        if first.text is not None and second.text is not None and first.number == second.number:
+            yield first.line, {"source": first.text, "target": second.text, "score": first.score}
+            first, second = next(source, END), next(target, END)
+        elif first.text is None or (second.text is not None and first.number < second.number):
+            yield _unpaired(first)
+            first = next(source, END)
+        else:
+            yield _unpaired(second)
+            second = next(target, END)
 
 
 class NumberedLine(NamedTuple):

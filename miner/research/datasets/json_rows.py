@@ -13,7 +13,7 @@ from miner.text import parquet
 from miner.text.records import find_key
 
 PARQUET_ROWS = 1024  # read at a time
-MAX_JSON_BYTES = 1 << 28  # of a file that is one value
+MAX_JSON_BYTES = 1 << 28  # size of a file that is one value
 
 Keys = Mapping[str, str]  # our column -> key; a dot leads into an object
 

@@ -4,7 +4,7 @@ A `DatasetLayout` has one or more forms: the releases and copies in which the sa
 regular expressions and reads a group of files that belong together (a text and its translation, sentences and their scores).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -86,6 +86,36 @@ class RowReader(Protocol):
         """What a row looks like, for errors."""
 
     def __call__(self, group: FileGroup) -> Iterator[Record]: ...
+
+
+@dataclass(frozen=True)
+class PlainReader:
+    """A reader without options."""
+
+    read: Callable[[FileGroup], Iterator[Record]]
+    expected: str
+
+    def __call__(self, group: FileGroup) -> Iterator[Record]:
+        return self.read(group)
+
+
+@dataclass(frozen=True)
+class ChangedRows:
+    """The rows of another reader, each as one or more rows or as a dropped one."""
+
+    rows: RowReader
+    change: Callable[[Cells], Iterable[Cells | Dropped]]
+
+    @property
+    def expected(self) -> str:
+        return self.rows.expected
+
+    def __call__(self, group: FileGroup) -> Iterator[Record]:
+        for line, cells in self.rows(group):
+            if isinstance(cells, Dropped):
+                yield line, cells
+            else:
+                yield from ((line, changed) for changed in self.change(cells))
 
 
 @dataclass(frozen=True)

@@ -7,29 +7,22 @@ from itertools import zip_longest
 
 from miner.errors import DataError
 from miner.research.datasets.delimited import TOO_LONG, WRONG_CELLS
+from miner.research.datasets.file_groups import choose_codes
 from miner.research.datasets.layout import SOLE, Cells, Dropped, FileGroup, Record
 from miner.research.datasets.release import read_release_lines
 
-
-@dataclass(frozen=True)
-class Translations:
-    """A source and a target file, in the order of the group's languages."""
-
-    expected: str = "one sentence per line in two files of equally many lines"
-
-    def __call__(self, group: FileGroup) -> Iterator[Record]:
-        source, target = group.languages
-        yield from aligned(group, {"source": source, "target": target})
+HEADER = "a header of language codes, and one tab-separated cell per language in every row"
 
 
-@dataclass(frozen=True)
-class AlignedText:
-    """One file per language, which becomes the column of that name."""
+def translations(group: FileGroup) -> Iterator[Record]:
+    """Read a source and a target file, in the order of the languages of the group."""
+    source, target = group.languages
+    yield from aligned(group, {"source": source, "target": target})
 
-    expected: str = "one sentence per line in files of equally many lines"
 
-    def __call__(self, group: FileGroup) -> Iterator[Record]:
-        yield from aligned(group, {code: code for code in group.languages})
+def aligned_text(group: FileGroup) -> Iterator[Record]:
+    """Read one file per language, which becomes the column of that name."""
+    yield from aligned(group, {code: code for code in group.languages})
 
 
 @dataclass(frozen=True)
@@ -65,38 +58,26 @@ class PairsAndScores:
                 yield line, {"sentence1": sentences[0], "sentence2": sentences[1], "score": cells["score"]}
 
 
-@dataclass(frozen=True)
-class PlainLines:
-    """A file with a text on every line."""
-
-    expected: str = "one text per line"
-
-    def __call__(self, group: FileGroup) -> Iterator[Record]:
-        for line, text in read_release_lines(group.files[SOLE]):
-            yield line, TOO_LONG if text is None else {"text": text}
+def plain_lines(group: FileGroup) -> Iterator[Record]:
+    """Read a file with a text on every line."""
+    for line, text in read_release_lines(group.files[SOLE]):
+        yield line, TOO_LONG if text is None else {"text": text}
 
 
-@dataclass(frozen=True)
-class HeaderOfLanguages:
-    """A TSV file with one column per language, whose header has the codes."""
-
-    expected: str = "a header of language codes, and one tab-separated cell per language in every row"
-
-    def __call__(self, group: FileGroup) -> Iterator[Record]:
-        from miner.research.datasets.file_groups import choose_codes
-
-        file = group.files[SOLE]
-        lines = read_release_lines(file)
-        codes = [code.strip() for code in (next(lines, (1, ""))[1] or "").split("\t")]
-        if len(codes) < 2 or not all(0 < len(code) < 12 for code in codes):
-            raise DataError(f"{file.uri}:1: expected {self.expected}, found {len(codes)} cells in the header; check the file")
-        chosen = choose_codes(group.requested, codes, file.uri) if group.requested else {code: code for code in codes}
-        for line, text in lines:
-            cells = [] if text is None else text.split("\t")
-            if len(cells) != len(codes):
-                yield line, Dropped(WRONG_CELLS, f"{len(cells)} cells") if text else Dropped("blank", "a blank line")
-            else:
-                yield line, {language: cells[codes.index(code)] for language, code in chosen.items()}
+def header_of_languages(group: FileGroup) -> Iterator[Record]:
+    """Read a TSV file with one column per language, whose header has the codes."""
+    file = group.files[SOLE]
+    lines = read_release_lines(file)
+    codes = [code.strip() for code in (next(lines, (1, ""))[1] or "").split("\t")]
+    if len(codes) < 2 or not all(0 < len(code) < 12 for code in codes):
+        raise DataError(f"{file.uri}:1: expected {HEADER}, found {len(codes)} cells in the header; check the file")
+    chosen = choose_codes(group.requested, codes, file.uri) if group.requested else {code: code for code in codes}
+    for line, text in lines:
+        cells = [] if text is None else text.split("\t")
+        if len(cells) != len(codes):
+            yield line, Dropped(WRONG_CELLS, f"{len(cells)} cells") if text else Dropped("blank", "a blank line")
+        else:
+            yield line, {language: cells[codes.index(code)] for language, code in chosen.items()}
 
 
 def aligned(group: FileGroup, roles: Mapping[str, str], limit: int | None = None) -> Iterator[Record]:

@@ -17,7 +17,7 @@ from miner.text.normalise import clean_all
 BATCH_ROWS = 4096
 Columns = dict[str, list[str]]  # our column -> n cells
 UNREADABLE = {WRONG_CELLS, "broken quotes", "not JSON", "missing key", "value is not text", "line too long"}  # reasons of damaged files
-MAX_UNREADABLE = 0.1  # of the rows of a file of at least MIN_ROWS
+MAX_UNREADABLE = 0.1  # share of the rows of a file of at least MIN_ROWS
 MIN_ROWS = 100
 ELSEWHERE = "dropped in another language"
 
@@ -71,12 +71,20 @@ def _batches(layout: DatasetLayout, form: DatasetForm, group: FileGroup) -> Iter
     """The batches of a group. DataError for a file without rows, and where no row of the first batch is as expected."""
     records = form.read(group)
     if group.requested:
-        records = _of_languages(records, group.requested)
+        records = (
+            (line, cells)
+            for line, cells in records
+            if isinstance(cells, Dropped) or "lang" not in cells or _is_language(cells["lang"], group.requested)
+        )
     num_read = num_unreadable = 0
     while chunk := list(islice(records, BATCH_ROWS)):
         columns, drops = _usable(layout, form, group, chunk, num_read)
         if num_read == 0 and len(drops) == len(chunk):
-            _refuse(layout, form, group, drops)
+            line, drop = next(((line, drop) for line, drop in drops if drop.reason != "blank"), drops[0])
+            raise DataError(
+                f"{group.title}:{line}: expected {form.read.expected}, found {drop.actual} ({drop.reason}); check that it is"
+                f" {layout.title} as published, see docs/datasets.md"
+            )
         num_read += len(chunk)
         num_unreadable += sum(drop.reason in UNREADABLE for _, drop in drops)
         yield RowBatch(group, columns, len(chunk), Counter(drop.reason for _, drop in drops))
@@ -89,25 +97,9 @@ def _batches(layout: DatasetLayout, form: DatasetForm, group: FileGroup) -> Iter
         raise DataError(f"{group.title}: no rows{of_languages}; expected {form.read.expected}; download the file again")
 
 
-def _of_languages(records: Iterator[Record], languages: tuple[str, ...]) -> Iterator[Record]:
-    """Without the rows whose own language is not requested."""
-    for line, cells in records:
-        if isinstance(cells, Dropped) or "lang" not in cells or _is_language(cells["lang"], languages):
-            yield line, cells
-
-
 @lru_cache(maxsize=4096)
 def _is_language(code: str, languages: tuple[str, ...]) -> bool:
     return code in languages or comparable(code) in {canonical(language) for language in languages}
-
-
-def _refuse(layout: DatasetLayout, form: DatasetForm, group: FileGroup, drops: list[tuple[int, Dropped]]) -> None:
-    """Raise DataError for rows none of which can be used: the file is something else."""
-    line, drop = next(((line, drop) for line, drop in drops if drop.reason != "blank"), drops[0])
-    raise DataError(
-        f"{group.title}:{line}: expected {form.read.expected}, found {drop.actual} ({drop.reason}); check that it is {layout.title} as"
-        " published, see docs/datasets.md"
-    )
 
 
 def _usable(
@@ -135,17 +127,13 @@ def _clean(layout: DatasetLayout, form: DatasetForm, group: FileGroup, rows: lis
         if form.clean is not None:
             cells = [form.clean(cell, row.get("lang", group.lang)) for cell, (_, row) in zip(cells, rows, strict=True)]
         columns[name] = clean_all(cells)
-    from_name = _columns_of_name(group)
+    # The name of a file says the others; an id that nothing says is the number of the row.
+    source, target = group.languages if len(group.languages) == 2 else (group.lang, group.lang)
+    from_name = {"lang": group.lang, "source_lang": source, "target_lang": target, "lang1": source, "lang2": target}
+    from_name |= {"track": group.track, "label": "", "score": ""}
     for name in layout.kind.extras:
         columns[name] = [row[name].strip() if name in row else from_name.get(name, str(number)) for number, row in rows]
     return columns
-
-
-def _columns_of_name(group: FileGroup) -> dict[str, str]:
-    """The columns that the name of a file says. An id that nothing says is the number of the row."""
-    source, target = group.languages if len(group.languages) == 2 else (group.lang, group.lang)
-    languages = {"lang": group.lang, "source_lang": source, "target_lang": target, "lang1": source, "lang2": target}
-    return {**languages, "track": group.track, "label": "", "score": ""}
 
 
 def _faults(layout: DatasetLayout, form: DatasetForm, group: FileGroup, columns: Columns) -> dict[int, Dropped]:
@@ -164,7 +152,7 @@ def _faults(layout: DatasetLayout, form: DatasetForm, group: FileGroup, columns:
                 faults.setdefault(row, Dropped(reason, f"label {label!r}"))
         columns["label"] = [ours[label] for label in labels]
     for row, score in enumerate(columns.get("score", ())):
-        if not _is_number(score):
+        if not math.isfinite(parse_number(score)):
             faults.setdefault(row, Dropped("score is no number" if score else "no score", f"score {score!r}"))
     return faults
 
@@ -178,11 +166,12 @@ def _add_faults(faults: dict[int, Dropped], columns: list[list[str]], cell: str,
                     faults.setdefault(row, fault)
 
 
-def _is_number(cell: str) -> bool:
+def parse_number(cell: str) -> float:
+    """Return the number in a cell, NaN if there is none."""
     try:
-        return math.isfinite(float(cell))
+        return float(cell)
     except ValueError:
-        return False
+        return math.nan
 
 
 def _shared_ids(layout: DatasetLayout, form: DatasetForm, groups: list[FileGroup]) -> set[str]:

@@ -1,19 +1,28 @@
 """The layouts of public datasets by name, read from `layouts.yaml`."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from miner.config.base import load_values
 from miner.errors import ConfigError
-from miner.research.datasets.delimited import DelimitedRows, Similarity
+from miner.research.datasets import documents, gold_pairs, line_aligned
+from miner.research.datasets.delimited import DelimitedRows, reverse_score
 from miner.research.datasets.detokenise import delete_spaces, detokenise
-from miner.research.datasets.documents import LinesOfDocuments, TranslationMemory, WikiParagraphs
-from miner.research.datasets.gold_pairs import BuccObject, BuccPairs, BuccSentences, JoinedByNumber, SortedEnglish
 from miner.research.datasets.json_rows import JsonArray, JsonLines, ParquetRows
-from miner.research.datasets.layout import KINDS, DatasetForm, DatasetLayout, FilePattern, RowReader
-from miner.research.datasets.line_aligned import AlignedText, ColumnFiles, HeaderOfLanguages, PairsAndScores, PlainLines, Translations
+from miner.research.datasets.layout import (
+    KINDS,
+    Cells,
+    ChangedRows,
+    DatasetForm,
+    DatasetLayout,
+    Dropped,
+    FilePattern,
+    PlainReader,
+    RowReader,
+)
+from miner.research.datasets.line_aligned import ColumnFiles, PairsAndScores
 
 FILE = Path(__file__).with_name("layouts.yaml")
 
@@ -28,27 +37,29 @@ GROUPS = {
 SYNTAX = re.compile(r"<=(?P<same>\w+)>|<(?P<name>\w+):|>|\.")
 
 READERS: dict[str, Callable[..., RowReader]] = {
-    "aligned": AlignedText,
-    "bucc object": BuccObject,
-    "bucc pairs": BuccPairs,
-    "bucc sentences": BuccSentences,
     "column files": ColumnFiles,
     "delimited": DelimitedRows,
-    "header of languages": HeaderOfLanguages,
-    "joined by number": JoinedByNumber,
     "json array": JsonArray,
     "json lines": JsonLines,
-    "lines": PlainLines,
     "pairs and scores": PairsAndScores,
     "parquet": ParquetRows,
-    "sorted english": SortedEnglish,
-    "tmx": TranslationMemory,
-    "translations": Translations,
 }
-CHANGES: dict[str, Callable[[RowReader], RowReader]] = {  # of the rows of another reader
-    "lines of documents": LinesOfDocuments,
-    "similarity": Similarity,
-    "wiki paragraphs": WikiParagraphs,
+PLAIN_READERS: dict[str, PlainReader] = {  # without options, and what they expect
+    "aligned": PlainReader(line_aligned.aligned_text, "one sentence per line in files of equally many lines"),
+    "bucc object": PlainReader(gold_pairs.bucc_object, gold_pairs.BUCC_OBJECT),
+    "bucc pairs": PlainReader(gold_pairs.bucc_pairs, "two tab-separated ids per line in the gold, id and sentence in the texts"),
+    "bucc sentences": PlainReader(gold_pairs.bucc_sentences, "id and sentence, tab-separated, ids like de-000000001"),
+    "header of languages": PlainReader(line_aligned.header_of_languages, line_aligned.HEADER),
+    "joined by number": PlainReader(gold_pairs.joined_by_number, "line number, score and text, tab-separated, ascending by number"),
+    "lines": PlainReader(line_aligned.plain_lines, "one text per line"),
+    "sorted english": PlainReader(gold_pairs.sorted_english, "one sentence per line in two files, and one position per line in the gold"),
+    "tmx": PlainReader(documents.translation_memory, "TMX: <tu> elements with a <tuv> and a <seg> per language"),
+    "translations": PlainReader(line_aligned.translations, "one sentence per line in two files of equally many lines"),
+}
+CHANGES: dict[str, Callable[[Cells], Iterable[Cells | Dropped]]] = {  # what is done to the rows of another reader
+    "lines of documents": documents.lines_of_document,
+    "similarity": reverse_score,
+    "wiki paragraphs": documents.wiki_paragraphs,
 }
 CLEANERS = {function.__name__: function for function in (delete_spaces, detokenise)}
 
@@ -66,17 +77,12 @@ def name_regex(name: str) -> str:
     return SYNTAX.sub(replace, name)
 
 
-def _layout(name: str, values: Mapping[str, Any]) -> DatasetLayout:
-    forms = tuple(form for form_values in values["forms"] for form in _forms(form_values))
-    return DatasetLayout(name=name, **{**values, "kind": KINDS[values["kind"]], "forms": forms})
-
-
 def _forms(values: dict[str, Any]) -> list[DatasetForm]:
     """Return the form, for each of its folders and then for files that are in none of them."""
     values = dict(values)
     folders, files = values.pop("folders", []), values.pop("files")
     files = [{"name": file} if isinstance(file, str) else file for file in (files if isinstance(files, list) else [files])]
-    key = next(key for key in values if key in READERS or key in CHANGES)
+    key = next(key for key in values if key in READERS or key in PLAIN_READERS or key in CHANGES)
     options: dict[str, Any] = {"read": _reader(key, values.pop(key))}
     options |= {name: tuple(values.pop(name)) for name in ("roles", "unlabelled") if name in values}
     options |= {"clean": CLEANERS[values.pop("clean")]} if "clean" in values else {}
@@ -91,11 +97,18 @@ def _pattern(prefix: str, name: str, only_first: bool = False, **fixed: str) -> 
 def _reader(key: str, values: Mapping[str, Any]) -> RowReader:
     if key in CHANGES:
         ((inner, inner_values),) = values.items()
-        return CHANGES[key](_reader(inner, inner_values))
+        return ChangedRows(_reader(inner, inner_values), CHANGES[key])
+    if key in PLAIN_READERS:
+        return PLAIN_READERS[key]
     return READERS[key](**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
 
 
-LAYOUTS = {name: _layout(name, values) for name, values in load_values(str(FILE)).items()}
+LAYOUTS = {
+    name: DatasetLayout(
+        name=name, **{**values, "kind": KINDS[values["kind"]], "forms": tuple(form for each in values["forms"] for form in _forms(each))}
+    )
+    for name, values in load_values(str(FILE)).items()
+}
 
 
 def get_layout(name: str) -> DatasetLayout:

@@ -16,7 +16,7 @@ from miner.text import streams
 from miner.text.records import NOT_UTF8, decode_lines, refuse_utf16
 
 TARS = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
-MAX_LINE_BYTES = 1 << 24  # of one line; a document of mC4 is one line
+MAX_LINE_BYTES = 1 << 24  # length of a line; a document of mC4 is one line
 ENCRYPTED = 1  # flag of a member of a zip
 JUNK = ("__MACOSX", "Icon\r")  # what macOS leaves in archives
 

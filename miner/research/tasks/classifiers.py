@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from miner.research.tasks.pair_classification import PairClassificationTask
 
 FILES = ("classification*.safetensors", "nli_head*.safetensors")  # cross-encoders, which read a pair as one sequence, come first
-MAX_PAIR_TOKENS = 512  # of encoders without a limit
+MAX_PAIR_TOKENS = 512  # tokens of a pair, where the encoder has no limit
 COLUMNS = {"first": "first", "second": "second", "label": "label"}
 WARMUP_SHARE, MAX_GRADIENT_NORM = 0.1, 1.0  # without these, large transformers may diverge
 NO_CHECKPOINT_STEPS = 1 << 40  # the run is never resumed

@@ -11,9 +11,10 @@ from miner.arrays import Floats32, Ints
 from miner.config.datasets import TableFile
 from miner.encoders import Encoder
 from miner.errors import DataError, require
-from miner.evaluation.inputs import encode, load_columns
+from miner.evaluation.inputs import encode
 from miner.evaluation.scores import EvaluationResult, Items, Score, figure_table
 from miner.evaluation.task_base import BarChart, TaskSettings
+from miner.research.datasets.columns import load_columns
 
 KMEANS_STARTS = 10  # the one with the smallest sum of squared distances to the centres is used
 

@@ -11,9 +11,10 @@ from miner.arrays import Bools, Floats, Floats32
 from miner.config.datasets import TableFile
 from miner.encoders import Encoder
 from miner.errors import ConfigError, DataError, require
-from miner.evaluation.inputs import encode, load_columns
+from miner.evaluation.inputs import encode
 from miner.evaluation.scores import EvaluationResult, Score, mean, table
 from miner.evaluation.task_base import BarChart, TaskSettings
+from miner.research.datasets.columns import load_columns
 
 MAX_MAP_LANGUAGES = 6  # those with most sentences
 MAX_MAP_SENTENCES = 40

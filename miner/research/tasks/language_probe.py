@@ -8,9 +8,10 @@ import pydantic
 from miner.config.datasets import TableFile
 from miner.encoders import Encoder
 from miner.errors import DataError
-from miner.evaluation.inputs import encode, load_columns
+from miner.evaluation.inputs import encode
 from miner.evaluation.scores import EvaluationResult, Score, agreement, figure_table, percent
 from miner.evaluation.task_base import BarChart, TaskSettings
+from miner.research.datasets.columns import load_columns
 from miner.research.tasks.probe import label_items, predict
 
 

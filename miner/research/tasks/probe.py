@@ -21,9 +21,10 @@ from miner.config.base import Strings
 from miner.config.datasets import DatasetFiles, TableFile
 from miner.encoders import Encoder
 from miner.errors import DataError, require
-from miner.evaluation.inputs import encode, load_columns
+from miner.evaluation.inputs import encode
 from miner.evaluation.scores import EvaluationResult, Items, Score, agreement, figure_table, macro_f1
 from miner.evaluation.task_base import BarChart, TaskSettings
+from miner.research.datasets.columns import load_columns
 from miner.training.steps.few_shot import EXPERIMENTS, Labels, predict_from_samples
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1)  # C of scikit-learn: the inverse of the regularisation strength

@@ -15,7 +15,8 @@ from torch.nn import functional
 from miner.arrays import Floats32, spearman
 from miner.config.datasets import DatasetFiles
 from miner.errors import ConfigError, DataError
-from miner.research.datasets.columns import Cells, expand_files, read_columns
+from miner.research.datasets.columns import Cells, expand_files, load_columns
+from miner.research.datasets.reading import parse_number
 from miner.training.settings import DevSetSettings, EvaluationSettings
 from miner.training.steps.bucc_dev import read_bucc
 from miner.training.steps.few_shot import predict_from_samples
@@ -54,7 +55,7 @@ class ValidationSet:
             needed = f"needs exactly the columns {', '.join(roles)}" if roles else "has no columns; remove them"
             raise ConfigError(f"evaluation.columns: {settings.metric} {needed}")
         self.files: list[Cells] = []  # a file or, with groups, the rows of a group
-        self.train: list[Cells] = []  # of the probe of each group
+        self.train: list[Cells] = []  # training rows of the probe of each group
         self.bucc_sets = [dev_set for files in settings.files for dev_set in read_bucc(files)] if settings.metric == "bucc" else []
         if self.bucc_sets:
             return
@@ -72,13 +73,8 @@ class ValidationSet:
 
     def _read_groups(self, uri: str | DatasetFiles) -> dict[str, Cells]:
         """Read the columns of the metric from a file, by group; all rows are in one without a column of groups."""
-        names = [self.settings.columns[role] for role in (*ROLES[self.settings.metric], GROUP) if role in self.settings.columns]
-        columns = _read_file(uri, names)
-        if not columns:
-            raise DataError(f"{uri}: empty; choose another file for evaluation")
-        if GROUP not in self.settings.columns:
-            return {"": columns}
-        groups = columns.pop()
+        roles = (*ROLES[self.settings.metric], GROUP)
+        *columns, groups = load_columns(uri, *(self.settings.columns.get(role) for role in roles))
         return {
             group: [list(compress(column, [other == group for other in groups])) for column in columns] for group in dict.fromkeys(groups)
         }
@@ -86,7 +82,7 @@ class ValidationSet:
     def _find_train(self, uri: str | DatasetFiles, group: str, train_groups: Mapping[str, Cells]) -> Cells:
         columns = train_groups.get(group, [[], []])
         if len(set(columns[1])) < 2:
-            of_group = f" of group {group!r}" if group else ""
+            of_group = f" of group {group!r}" if GROUP in self.settings.columns else ""
             raise DataError(f"{uri}: evaluation.train has no two labels{of_group}; add training rows")
         return columns
 
@@ -94,7 +90,7 @@ class ValidationSet:
         unknown = [label for label in columns[2] if label not in self.labels] if self.settings.metric == "accuracy" else []
         if unknown:
             raise DataError(f"{uri}: label {unknown[0]!r} is not a class of the training data ({', '.join(self.labels) or 'it has none'})")
-        if self.settings.metric == "sts" and not all(_is_finite_number(score) for score in columns[2]):
+        if self.settings.metric == "sts" and not all(math.isfinite(parse_number(score)) for score in columns[2]):
             raise DataError(f"{uri}: the scores are not all numbers; choose another column for score")
 
     def score(self, towers: Sequence[Any], classifier: nn.Module | None, context: Context) -> float:
@@ -164,16 +160,3 @@ def retrieval_accuracy(queries: Tensor, keys: Tensor) -> float:
         nearest = (queries[start : start + WINDOW_TEXTS] @ keys.T).argmax(dim=1).cpu()
         num_correct += int((nearest == torch.arange(start, start + len(nearest))).sum())
     return num_correct / len(queries)
-
-
-def _read_file(uri: str | DatasetFiles, columns: Sequence[str]) -> Cells:
-    """Read columns of a whole file; an empty list for an empty file."""
-    parts = list(read_columns(uri, columns))
-    return [[cell for part in parts for cell in part[index]] for index in range(len(columns))] if parts else []
-
-
-def _is_finite_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import xxhash
-from command import error_of, miner
+from command import error_of, output_of
 from public_data import write_release
 
 from miner.config.datasets import DatasetFiles
@@ -164,8 +164,7 @@ def test_the_loop_excludes_the_texts_of_a_dataset(tmp_path: Path) -> None:
 
 def run_task(name: str, encoder: Path, output: Path, *options: object) -> dict[str, Any]:
     """Run a command of `miner eval`; return its figures."""
-    result = miner("eval", name, *options, "--encoder", encoder, "--json", output)
-    assert result.exit_code == 0, result.output
+    output_of("eval", name, *options, "--encoder", encoder, "--json", output)
     return json.loads(output.read_text())
 
 

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import error_of, miner
+from command import error_of, miner, output_of
 
 from miner.encoders import load_encoder, static
-from miner.evaluation.inputs import load_columns
 from miner.evaluation.task_base import BarChart
 from miner.report.scores import find_chart, groups
+from miner.research.datasets.columns import load_columns
 
 HEAD = ("sentence1", "sentence2", "score", "text", "label", "lang", "id")
 WORDS = ("one", "two", "three", "four", "five", "seven", "eight", "nine")
@@ -85,8 +85,7 @@ def test_every_format_gives_the_same_figures(task: str, toy_encoder: Path, tmp_p
     by_format: list[dict[str, Any]] = []
     for kind in ("tsv", "crlf.tsv", "tsv.gz", "jsonl", "parquet"):
         figures = tmp_path / f"{kind}.json"
-        result = miner("eval", *TASKS[task](write(tmp_path, kind)), "--encoder", toy_encoder, "--json", figures)
-        assert result.exit_code == 0, result.output
+        output_of("eval", *TASKS[task](write(tmp_path, kind)), "--encoder", toy_encoder, "--json", figures)
         by_format.append(json.loads(figures.read_text()))
     assert all(of_format == by_format[0] for of_format in by_format)
 
@@ -94,8 +93,7 @@ def test_every_format_gives_the_same_figures(task: str, toy_encoder: Path, tmp_p
 @pytest.mark.parametrize("task", TASKS)
 def test_figures_have_what_their_chart_shows(task: str, toy_encoder: Path, tmp_path: Path) -> None:
     path = tmp_path / "f.json"
-    result = miner("eval", *TASKS[task](write(tmp_path, "tsv")), "--encoder", toy_encoder, "--json", path)
-    assert result.exit_code == 0, result.output
+    output_of("eval", *TASKS[task](write(tmp_path, "tsv")), "--encoder", toy_encoder, "--json", path)
     figures = json.loads(path.read_text())
     assert figures["task"] == task
     chart = find_chart(task)

@@ -16,9 +16,8 @@ from command import error_of
 
 from miner.config.commands import TextSettings
 from miner.errors import ConfigError, DataError
-from miner.evaluation import inputs
 from miner.evaluation.lines import read_lines
-from miner.research.datasets.columns import read_columns, read_texts
+from miner.research.datasets.columns import load_columns, read_columns, read_texts
 from miner.text import readers
 from miner.training.data.datasets import open_dataset, read_source
 from miner.training.data.strategies import ParallelSettings
@@ -111,7 +110,7 @@ def test_a_table_has_the_same_columns_in_every_format_and_command(name: str, tmp
     cells, uri = CELLS[: len(columns)], str(path)
     assert [mined_texts(uri, column) for column in columns[:2]] == cells[:2]
     assert training_texts(uri, columns[:2], tmp_path / "work") == cells[:2]
-    assert inputs.load_columns(uri, *columns) == cells
+    assert load_columns(uri, *columns) == cells
     assert [[line for line in read_lines(uri, column) if line] for column in columns[:2]] == cells[:2]
     texts = {" ".join(text.split()) for text in read_texts(uri)}
     assert texts >= {*cells[0], *cells[1]}
@@ -153,7 +152,7 @@ def test_faults_have_one_message(name: str, content: bytes, columns: tuple[str, 
     readings: list[Callable[[], object]] = [
         lambda: mined_texts(uri, columns[0]),
         lambda: training_texts(uri, (columns * 2)[:2], tmp_path / "work"),
-        lambda: inputs.load_columns(uri, *columns),
+        lambda: load_columns(uri, *columns),
         lambda: read_lines(uri, columns[0]),
     ]
     for reading in readings:
@@ -193,7 +192,7 @@ def test_numbers_are_cells_of_tables_but_not_sentences(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(json_lines(records))
     (tmp_path / "a.parquet").write_bytes(parquet(records))
     for name in ("a.jsonl", "a.parquet"):
-        assert inputs.load_columns(str(tmp_path / name), "x", "y") == [["4", "0.1", "1e+20"], ["true", "false", "true"]]
+        assert load_columns(str(tmp_path / name), "x", "y") == [["4", "0.1", "1e+20"], ["true", "false", "true"]]
         with pytest.raises(DataError, match="not text; choose another column"):
             mined_texts(str(tmp_path / name), "x")
 

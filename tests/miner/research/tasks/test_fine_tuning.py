@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from command import error_of, miner, output_of
+from command import error_of, output_of
 from safetensors.torch import save_file
 
 from miner.encoders.int8_linear import is_exact
@@ -46,8 +46,7 @@ HEAD = ("lang", "sentence1", "sentence2", "label")
 
 
 def measure(folder: Path, *arguments: object) -> dict[str, Any]:
-    result = miner("eval", "pair-classification", *arguments, "--json", folder / "f.json")
-    assert result.exit_code == 0, result.output
+    output_of("eval", "pair-classification", *arguments, "--json", folder / "f.json")
     figures: dict[str, Any] = json.loads((folder / "f.json").read_text())
     return figures
 
