@@ -52,7 +52,11 @@ class Settings(pydantic.BaseModel):
 
     def part(self, model: type[Model]) -> Model:
         """Return the settings of `model`, a base class of this one."""
-        return model(**{name: getattr(self, name) for name in model.model_fields})
+        return model(**self.shared(model))
+
+    def shared(self, model: type["Settings"]) -> dict[str, Any]:
+        """Return the values of the settings that `model` has too, by name."""
+        return {name: value for name, value in self if name in model.model_fields}
 
 
 class OneOrMore:

@@ -31,7 +31,7 @@ from miner.training import run as training
 from miner.training.config import check_config
 from miner.training.layout import ENCODER
 from miner.training.models.export import store_pooling, store_prompt
-from miner.training.settings import StaticSettings, TransformerSettings
+from miner.training.settings import TransformerSettings
 from miner.training.steps import checkpoints
 from pipelines.loop import round as rounds
 from pipelines.loop.figures import CorpusSignature, RoundFigures
@@ -86,7 +86,9 @@ def _run_rounds(config: LoopConfig, output: str, evaluation: EvaluationIndex, op
     while storage.exists(_round_path(output, len(done), ROUND)):
         done.append(dict(records.read(_round_path(output, len(done), ROUND), RoundFigures)))
     while True:
-        state = _assess(config, start, done)
+        has_new_text = bool(done) and done[-1]["corpora"] != rounds.corpus_signature(config)
+        outcomes = [_outcome(figures) for figures in done]
+        state = assess_rounds(fmean(start["dev"].values()), outcomes, config.stop, has_new_text)
         result = LoopResult(output, start, done, state)
         for number in {state.latest, state.best} - {-1}:
             _check_encoder(output, number)
@@ -108,7 +110,11 @@ def check(config: LoopConfig) -> EvaluationIndex:
         if train_config is not None:
             check_config(train_config)
             file_fingerprints([uri for source in train_config.data for uri in source.files if "{round}" not in str(uri)])
-            _check_one_encoder(train_config.encoder)
+            encoder_settings = train_config.encoder
+            if isinstance(encoder_settings, TransformerSettings) and encoder_settings.towers == "pair":
+                raise ConfigError(
+                    "training: encoder.towers pair trains two encoders, and the loop needs one for all languages; set it to shared"
+                )
     for langs in config.language_pairs:
         _check_language_pair(config, langs)
     if config.start.train is None:
@@ -143,11 +149,6 @@ def _check_validation(config: LoopConfig) -> None:
     files = () if config.training.evaluation is None else config.training.evaluation.files
     if config.selection.validation == 0 and any(f"{{round}}/{VALIDATION}/" in str(uri) for uri in files):
         raise ConfigError("selection.validation 0 holds out no pairs, but training.evaluation.files are such pairs; raise it")
-
-
-def _check_one_encoder(encoder: StaticSettings | TransformerSettings) -> None:
-    if isinstance(encoder, TransformerSettings) and encoder.towers == "pair":
-        raise ConfigError("training: encoder.towers pair trains two encoders, and the loop needs one for all languages; set it to shared")
 
 
 def _evaluation_files(config: LoopConfig) -> list[str | DatasetFiles]:
@@ -204,11 +205,6 @@ def _run_round(
     figures["corpora"] = records.read(storage.join(folder, rounds.STARTED), CorpusSignature)  # the corpora as embedded, not as they are now
     records.write(storage.join(folder, ROUND), figures)
     return figures
-
-
-def _assess(config: LoopConfig, start: Mapping[str, Any], done: Sequence[Mapping[str, Any]]) -> LoopState:
-    has_new_text = bool(done) and done[-1]["corpora"] != rounds.corpus_signature(config)
-    return assess_rounds(fmean(start["dev"].values()), [_outcome(figures) for figures in done], config.stop, has_new_text)
 
 
 def _check_encoder(output: str, number: int) -> None:

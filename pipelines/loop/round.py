@@ -14,11 +14,7 @@ from miner.config.commands import (
     DecideSettings,
     EmbedConfig,
     EncoderSettings,
-    EngineSettings,
     MineConfig,
-    RescoreSettings,
-    SentenceSettings,
-    TextSettings,
     TokenSettings,
 )
 from miner.encoders import Encoder, load_encoder, mining_profile
@@ -129,8 +125,8 @@ def _timed(folder: str, stage: str) -> Iterator[None]:
 
 def _embed(config: LoopConfig, lang: str, paths: RoundPaths, options: Sequence[str]) -> str:
     output = storage.join(paths.folder, CORPORA, lang)
-    settings = {name: value for part in (TextSettings, SentenceSettings) for name, value in config.reading.part(part)}
-    settings |= {**dict(_encoder_settings(config, paths, paths.mining_encoder)), **dict(config.mining.part(TokenSettings))}
+    settings = {**config.mining.shared(TokenSettings), **config.reading.shared(EmbedConfig)}
+    settings |= dict(_encoder_settings(config, paths, paths.mining_encoder))
     embed.run(EmbedConfig(inputs=config.corpora[lang], output=output, lang=lang, replace=True, **settings), options)
     return output
 
@@ -144,10 +140,9 @@ def _encoder_settings(config: LoopConfig, paths: RoundPaths, encoder: str) -> En
 def _mine(config: LoopConfig, langs: LanguagePair, corpora: Mapping[str, str], paths: RoundPaths, options: Sequence[str]) -> MinedFolder:
     """Mine above the threshold, or above the floor if there may be too few pairs; the selection then takes the best."""
     output = storage.join(paths.folder, MINED, pair_name(langs))
-    settings = {name: value for part in (EngineSettings, RescoreSettings) for name, value in config.mining.part(part)}
-    settings |= dict(fill_evidence(config.mining.part(DecideSettings), langs))
+    settings = {**config.mining.shared(MineConfig), **dict(fill_evidence(config.mining.part(DecideSettings), langs))}
     settings |= dict(_encoder_settings(config, paths, paths.mining_encoder))  # encodes planted pairs
-    mine_config = MineConfig(source=corpora[langs[0]], target=corpora[langs[1]], output=output, k=config.mining.k, **settings)
+    mine_config = MineConfig(source=corpora[langs[0]], target=corpora[langs[1]], output=output, **settings)
     num_pairs, threshold = _mine_above_threshold(mine_config, options)
     has_too_few = num_pairs < MINED_PER_REQUESTED * config.selection.min_count
     if np.isposinf(threshold) or (has_too_few and threshold > config.selection.floor):

@@ -7,7 +7,7 @@ from typing import Literal
 
 from miner import languages
 from miner.config.choices import AUTO
-from miner.config.commands import EmbedConfig, EncoderSettings, MineConfig, SentenceSettings, TextSettings, TokenSettings
+from miner.config.commands import EmbedConfig, EncoderSettings, MineConfig, TextSettings
 from miner.encoders import choose_side, with_recorded_dtype
 from miner.errors import ConfigError, DataError
 from miner.io import storage
@@ -29,7 +29,7 @@ class CorpusPair:
 
     source: Corpus
     target: Corpus
-    seconds: Mapping[str, float]  # of embedding, by stage; empty if nothing had to be embedded
+    seconds: Mapping[str, float]  # seconds of embedding by stage; empty if nothing had to be embedded
 
 
 def open_sides(config: MineConfig, options: Sequence[str] = ()) -> Pipeline[CorpusPair]:
@@ -142,9 +142,8 @@ def _lang(config: MineConfig, side: Side) -> str:
 
 def _embed_config(config: MineConfig, side: Side) -> EmbedConfig:
     text, lang = config.source if side == "source" else config.target, _lang(config, side)
-    settings = {**dict(config.side_text(side, text)), **dict(config.part(SentenceSettings)), **dict(config.part(TokenSettings))}
-    settings |= dict(choose_side(config, lang, default=side))
-    return EmbedConfig(inputs=(text,), output=storage.join(config.output, side), lang=lang, replace=config.replace, **settings)
+    settings = {**config.shared(EmbedConfig), **dict(config.side_text(side, text)), **dict(choose_side(config, lang, default=side))}
+    return EmbedConfig(**{**settings, "inputs": (text,), "output": storage.join(config.output, side), "lang": lang})
 
 
 def check_pair(source: Corpus, target: Corpus) -> None:

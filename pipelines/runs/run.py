@@ -20,12 +20,8 @@ from miner.config.commands import (
     EngineSettings,
     IndexSettings,
     MineConfig,
-    OutputSettings,
     RescoreSettings,
-    SentenceSettings,
-    TextSettings,
     ThresholdSettings,
-    TokenSettings,
 )
 from miner.config.messages import TOP_LEVEL, name_keys
 from miner.config.runs import RunConfig
@@ -181,14 +177,13 @@ class _RunTasks:
         readers.expand(files)  # raises DataError if a file is missing
         lang = name if corpus_settings.lang is None else corpus_settings.lang
         self.folders[name] = storage.join(self.config.output, CORPORA, name)
-        parts = (TextSettings, EncoderSettings, SentenceSettings, OutputSettings, TokenSettings)
-        settings = {field: value for part in parts for field, value in self.config.part(part)}
+        settings = {**self.config.shared(EmbedConfig), "inputs": files, "output": self.folders[name], "lang": lang}
         settings["text_column"] = corpus_settings.text_column or settings["text_column"]
         try:
             settings["side"] = choose_side(self.config, languages.canonical(lang)).side
         except ConfigError as error:
             raise ConfigError(f"corpora.{name}: {error}; its language can be given as `lang`") from error
-        self.texts[name] = EmbedConfig(inputs=files, output=self.folders[name], lang=lang, **settings)
+        self.texts[name] = EmbedConfig(**settings)
 
     def _check_encoder(self) -> str:
         """Return the encoder's fingerprint. Raises DataError if an embeddings directory is from another encoder."""
@@ -261,8 +256,8 @@ class _RunTasks:
 
     def _pair_key(self, source: Corpus, target: Corpus) -> str:
         """Return a fingerprint of everything that the bitext of a pair depends on."""
-        parts = (EngineSettings, RescoreSettings, ThresholdSettings)
-        settings = {name: value for part in parts for name, value in self.config.part(part).model_dump().items()}
+        names = {name for part in (EngineSettings, RescoreSettings, ThresholdSettings) for name in part.model_fields}
+        settings = self.config.model_dump(include=names)
         recommended = None if self.recommended is None or self.config.threshold is not None else self.recommended.threshold
         return storage.key([source.key, target.key, settings, self.config.k, recommended])
 
@@ -291,12 +286,10 @@ class _RunTasks:
         folders_of = {name: self.folders[name] for name in self.pairs[pair]}
         if engine == FAISS:
             folders_of, _ = yield from together({name: self._find_index(name) for name in self.pairs[pair]})
-        parts = (EncoderSettings, EngineSettings, RescoreSettings, ThresholdSettings, OutputSettings)
-        settings = {name: value for part in parts for name, value in config.part(part)}
-        settings |= {"engine": engine, "k": config.k}
+        source_folder, target_folder = (folders_of[name] for name in self.pairs[pair])
+        settings = {**config.shared(MineConfig), "source": source_folder, "target": target_folder, "output": output, "engine": engine}
         settings |= {"rescore": NONE if rescoring is None else LATE, "token_layer": None if rescoring is None else rescoring.token_layer}
-        source_name, target_name = self.pairs[pair]
-        return MineConfig(source=folders_of[source_name], target=folders_of[target_name], output=output, **settings), reason
+        return MineConfig(**settings), reason
 
     def _find_index(self, name: str) -> Pipeline[str]:
         """Return the index directory of a corpus, which is built for the first pair that needs it."""
