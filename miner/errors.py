@@ -3,9 +3,8 @@
 The command line prints them in one line and exits with status 1. Any other exception is a bug, whose traceback `--debug` prints.
 """
 
-import contextlib
 import errno
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
@@ -79,8 +78,7 @@ class SettingsError(StorageError):
 MAX_REASON = 300  # characters of an error of another library
 REMOTE_PACKAGES = ("adlfs", "aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google")
 REMOTE_REMEDY = "check the address and the credentials, and run the same command again"
-_REMEDY = "fix this or choose another path"
-_REMEDIES = {
+STORAGE_REMEDIES = {
     errno.ENOSPC: "free some space or choose another path",
     errno.EDQUOT: "free some space or choose another path",
     errno.EFBIG: "allow larger files or choose another path",
@@ -108,25 +106,9 @@ def is_library_error(error: BaseException) -> bool:
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
-@contextlib.contextmanager
-def storage_errors(uri: str) -> Iterator[None]:
-    """Raise an OSError as a StorageError that names the file and a remedy."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise StorageError(f"{uri}: no such file or folder") from error
-    except OSError as error:
-        reason = error.strerror or first_line(error)
-        raise StorageError(f"{uri}: {reason}; {_REMEDIES.get(error.errno or 0, _REMEDY)}, then run the same command again") from error
-    except Exception as error:
-        if is_remote_error(error):
-            raise StorageError(f"{uri}: {first_line(error)}; {REMOTE_REMEDY}") from error
-        raise
-
-
 def is_permanent(error: OSError) -> bool:
     """Whether a retry cannot succeed until the user fixes the cause."""
-    return error.errno in _REMEDIES or isinstance(error, FileNotFoundError)
+    return error.errno in STORAGE_REMEDIES or isinstance(error, FileNotFoundError)
 
 
 def require(module: str, hint: str = "") -> Any:

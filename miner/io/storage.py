@@ -20,7 +20,7 @@ import xxhash
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
-from miner.errors import DamagedError, StorageError, first_line, storage_errors
+from miner.errors import REMOTE_REMEDY, STORAGE_REMEDIES, DamagedError, StorageError, first_line, is_remote_error
 from miner.io import object_stores
 from miner.io.object_stores import is_object_store, repeat
 
@@ -75,6 +75,22 @@ def is_inside(uri: str, folder: str) -> bool:
     fs, path = filesystem(uri)
     folder_fs, folder_path = filesystem(folder)
     return type(fs) is type(folder_fs) and path.startswith(folder_path.rstrip("/") + "/")
+
+
+@contextlib.contextmanager
+def storage_errors(uri: str) -> Iterator[None]:
+    """Raise an OSError as a StorageError that names the file and a remedy."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise StorageError(f"{uri}: no such file or folder") from error
+    except OSError as error:
+        reason, remedy = error.strerror or first_line(error), STORAGE_REMEDIES.get(error.errno or 0, "fix this or choose another path")
+        raise StorageError(f"{uri}: {reason}; {remedy}, then run the same command again") from error
+    except Exception as error:
+        if is_remote_error(error):
+            raise StorageError(f"{uri}: {first_line(error)}; {REMOTE_REMEDY}") from error
+        raise
 
 
 @repeat

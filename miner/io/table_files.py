@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from miner.arrays import Ints
-from miner.errors import DamagedError, first_line, storage_errors
+from miner.errors import DamagedError, first_line
 from miner.io import object_stores, storage
 from miner.io.object_stores import is_object_store
 
@@ -125,7 +125,7 @@ def _check_dictionaries(table: pa.Table) -> pa.Table:
 def open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
     """Open a Parquet file for reading by row group. Raises StorageError if it is missing or damaged."""
     storage.check_regular(uri)
-    with storage_errors(uri), _open_table(uri) as handle, _parquet_errors(uri), _CheckedParquetFile(handle) as file:
+    with storage.storage_errors(uri), _open_table(uri) as handle, _parquet_errors(uri), _CheckedParquetFile(handle) as file:
         yield file
 
 
@@ -183,7 +183,7 @@ def open_arrow(uri: str, expected: str | None) -> Iterator[pa.RecordBatchFileRea
     Raises StorageError if it is missing or damaged, or differs from the checksum `expected`; None if nobody recorded it.
     """
     try:
-        with storage_errors(uri), _open_table(uri, expected) as handle, pa.ipc.open_file(handle) as reader:
+        with storage.storage_errors(uri), _open_table(uri, expected) as handle, pa.ipc.open_file(handle) as reader:
             yield reader
     except pa.ArrowException as error:
         raise DamagedError(f"{uri}: not a complete Arrow file ({first_line(error)}); {CHANGED.partition('; ')[2]}") from error

@@ -35,7 +35,7 @@ from miner.training.steps.training_log import SourceCounts
 from miner.training.steps.validation import Validation
 from miner.training.stream_setup import build_streams, count_steps
 
-CHANGEABLE_SETTINGS = ("checkpoint_every", "log_every")  # of `training`, when a run is resumed
+CHANGEABLE_SETTINGS = ("checkpoint_every", "log_every")  # settings of `training` that may change when a run is resumed
 
 logger = logging.getLogger(__name__)
 
@@ -53,12 +53,12 @@ class TrainingResult:
     encoder: str  # path
     steps: int
     examples: int
-    loss: float  # of the last step
+    loss: float  # that of the last step
     score: float | None  # best on held-out data
     sources: Mapping[str, SourceCounts]  # how often each was seen, by title
     dropped: Mapping[str, Mapping[str, int]]  # source -> reason -> rows, where data is cleaned
     texts: int  # encoded in training, over all views
-    cut_texts: int  # of these, longer than the limit of training
+    cut_texts: int  # texts longer than the limit of training
 
     def summary(self) -> str:
         """Return a few lines to print."""
@@ -103,7 +103,8 @@ def _train(config: TrainConfig, folder: Path, resume: bool) -> TrainingResult:
             shutil.rmtree(folder / WORK, ignore_errors=True)
             (folder / CONFIG).unlink(missing_ok=True)
         raise
-    dropped = _count_dropped(config, folder / WORK)
+    cleaning, cleaned = _build_cleaning(config), config.data if config.cleaning else ()
+    dropped = {source.title: read_dropped(folder / WORK / source_key(source, cleaning)) for source in cleaned}
     if resume:
         trainer.resume()
     progress = trainer.run(validation)
@@ -136,7 +137,12 @@ def _read_result(folder: Path, config: TrainConfig, resume: bool) -> TrainingRes
             checksums.check(encoder, remedy)
         logger.info("%s: this run is finished", folder)
         return replace(records.read(str(folder / RESULT), TrainingResult), encoder=str(folder / ENCODER))  # the folder may have been moved
-    markers = _input_markers(config, folder / WORK) | _encoder_markers(config, folder / WORK)
+    # Each input has a path in WORK that exists once it was read, and depends on the content of its files.
+    work, cleaning = folder / WORK, _build_cleaning(config)
+    markers = {f"source {source.title!r}": work / source_key(source, cleaning) for source in config.data}
+    if config.evaluation is not None:
+        markers["evaluation"] = _evaluation_marker(config.evaluation, work)
+    markers |= _encoder_markers(config, work)
     for name, marker in markers.items():
         if not marker.exists():
             raise DataError(f"{folder}: files of {name} changed since the run started; delete the folder and train again")
@@ -166,15 +172,6 @@ def _find_difference(ours: Any, theirs: Any, name: str = "") -> str | None:
     return next((difference for difference in differences if difference), None)
 
 
-def _input_markers(config: TrainConfig, work: Path) -> dict[str, Path]:
-    """Map each input to a path in WORK that exists once it was read, and depends on the content of its files."""
-    cleaning = _build_cleaning(config)
-    markers = {f"source {source.title!r}": work / source_key(source, cleaning) for source in config.data}
-    if config.evaluation is not None:
-        markers["evaluation"] = _evaluation_marker(config.evaluation, work)
-    return markers
-
-
 def _encoder_markers(config: TrainConfig, work: Path) -> dict[str, Path]:
     """Map each encoder that the run starts from to an empty folder in WORK that is called after its fingerprint.
 
@@ -186,12 +183,6 @@ def _encoder_markers(config: TrainConfig, work: Path) -> dict[str, Path]:
 
 def _build_cleaning(config: TrainConfig) -> Cleaning | None:
     return None if config.cleaning is None else Cleaning(config.cleaning)
-
-
-def _count_dropped(config: TrainConfig, work: Path) -> dict[str, dict[str, int]]:
-    """Return by source how many rows cleaning dropped; empty if the config does not clean."""
-    cleaning = _build_cleaning(config)
-    return {} if cleaning is None else {source.title: read_dropped(work / source_key(source, cleaning)) for source in config.data}
 
 
 def _evaluation_marker(evaluation: EvaluationSettings, work: Path) -> Path:

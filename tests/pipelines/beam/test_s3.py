@@ -12,12 +12,12 @@ from urllib.parse import urlsplit
 import fsspec
 import pytest
 from botocore.exceptions import ClientError
-from command import error_of, miner
+from command import error_of, output_of
 from moto.server import ThreadedMotoServer
 from s3fs.errors import translate_boto_error
 from scripts import load_script
 
-from miner.errors import StorageError, storage_errors
+from miner.errors import StorageError
 from miner.io import lock, storage
 from miner.io.object_stores import is_outage
 from miner.text import readers
@@ -120,8 +120,7 @@ def put_texts(uri: str, rows: int = 60) -> list[str]:
 
 def mined(sides: list[str], output: str) -> dict[str, bytes]:
     options = ("--engine", "exact", "--threshold", 1.05, "--source-lang", "en", "--target-lang", "de")
-    result = miner("mine", *sides, "--output", output, *options)
-    assert result.exit_code == 0, result.output
+    output_of("mine", *sides, "--output", output, *options)
     fs, path = storage.filesystem(output)
     return {name: fs.cat_file(f"{path}/{name}") for name in ("bitext.tsv.gz", "bitext.parquet")}
 
@@ -136,8 +135,7 @@ def test_a_bitext_on_s3_is_that_of_a_disk_though_connections_are_lost(bucket: tu
     assert proxy.cut > 3
     proxy.every = 0
     assert [name for name in storage.files_below(f"{uri}/out") if name.endswith(".tmp") or lock.PREFIX in name] == []
-    result = miner("verify", f"{uri}/out")
-    assert result.exit_code == 0, result.output
+    output_of("verify", f"{uri}/out")
 
 
 def test_of_runs_that_start_at_once_one_holds_a_folder(bucket: tuple[str, Proxy]) -> None:
@@ -210,6 +208,6 @@ def test_the_message_says_how_long_an_object_store_was_asked(bucket: tuple[str, 
 )
 def test_only_answers_of_a_busy_store_are_repeated(code: str, status: int, repeated: bool) -> None:
     error = ClientError({"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}, "GetObject")
-    with pytest.raises(StorageError) as raised, storage_errors("s3://bucket/a"):
+    with pytest.raises(StorageError) as raised, storage.storage_errors("s3://bucket/a"):
         raise translate_boto_error(error)
     assert is_outage(raised.value) == repeated
