@@ -17,7 +17,7 @@ from pathlib import Path
 
 import click
 import pytest
-from command import error_of, miner
+from command import error_of, miner, output_of
 
 from miner import __version__
 from miner.cli.main import COMMANDS, main
@@ -264,10 +264,9 @@ def test_every_command_has_an_example_and_debug(name: str) -> None:
     command = main.get_command(click.Context(main), name)
     commands = [[name, other] for other in command.commands] if isinstance(command, click.Group) else [[name]]
     for words in commands:
-        result = miner(*words, "--help")
-        assert result.exit_code == 0
-        assert re.search(rf"^ +miner {' '.join(words)}( |$)", result.stdout, re.MULTILINE)
-        assert "--debug" in result.stdout
+        stdout = output_of(*words, "--help")
+        assert re.search(rf"^ +miner {' '.join(words)}( |$)", stdout, re.MULTILINE)
+        assert "--debug" in stdout
 
 
 def test_help_shows_the_defaults_of_the_settings() -> None:

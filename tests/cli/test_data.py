@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from command import error_of, miner
+from command import error_of, miner, output_of
 from public_data import write_release
 
 from miner.research.datasets.registry import LAYOUTS
@@ -25,9 +25,8 @@ def release(tmp_path: Path) -> Path:
 
 
 def test_list_names_every_layout(tmp_path: Path) -> None:
-    result = miner("data", "list", "--json", tmp_path / "layouts.json")
-    assert result.exit_code == 0
-    head, *lines = result.stdout.splitlines()
+    stdout = output_of("data", "list", "--json", tmp_path / "layouts.json")
+    head, *lines = stdout.splitlines()
     assert head.split() == ["name", "kind", "what", "it", "is", "licence"]
     assert [line.split()[0] for line in lines] == sorted(LAYOUTS)
     assert next(line for line in lines if line.startswith("jsts")).split("  ")[-1].strip() == "CC BY-SA 4.0"

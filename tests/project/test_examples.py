@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from command import miner
+from command import output_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LINES = {"en": 3017, "de": 2341, "ru": 2489, "hi": 1251}
@@ -73,6 +73,5 @@ def test_every_line_has_an_origin() -> None:
 def test_demo_finds_the_gold_pairs(target: str, tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     options = ("--gold", EXAMPLES / f"gold.en-{target}.tsv", "--output", tmp_path / "out", "--json", figures)
-    result = miner("mine", EXAMPLES / "en.txt", EXAMPLES / f"{target}.txt", *options)
-    assert result.exit_code == 0, result.output
+    output_of("mine", EXAMPLES / "en.txt", EXAMPLES / f"{target}.txt", *options)
     assert json.loads(figures.read_text(encoding="utf-8"))["f1"] >= MIN_F1[target]

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import tiny
 import yaml
-from command import miner
+from command import output_of
 
 from miner.config.base import load_yaml
 from miner.config.commands import EncoderSettings
@@ -198,8 +198,7 @@ def test_recipe_trains(recipe: str, changes: list[str], tmp_path: Path) -> None:
         values["objective"].append({})
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(values))
     options = [word for change in changes for word in ("--set", change)]
-    result = miner("train", tmp_path / "recipe.yaml", "--output", tmp_path / "out", *options)
-    assert result.exit_code == 0, (result.output, result.exception)
+    output_of("train", tmp_path / "recipe.yaml", "--output", tmp_path / "out", *options)
     settings = EncoderSettings(side="source" if "positive_model" in values["encoder"] else None)
     vectors = load_encoder(str(tmp_path / "out" / "encoder"), settings).encode(["one two three", "eins zwei drei"])
     assert abs((vectors**2).sum(axis=1) - 1).max() < 1e-5

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command import miner
+from command import miner, output_of
 
 from miner.errors import DataError, NoThresholdError
 from miner.mining.thresholds import PlantedMargins, from_gold, from_planted, lowest_probability, wilson
@@ -153,19 +153,17 @@ def mined(tmp_path_factory: pytest.TempPathFactory) -> Path:
         out = {int(pair[side]) - 1 for pair in taken}
         (folder / f"{name}.txt").write_text("".join("\n" if at in out else f"{line}\n" for at, line in enumerate(texts[side])))
     (folder / "gold.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in kept))
-    done = miner("mine", folder / "en.txt", folder / "de.txt", "--output", folder / "out")
-    assert done.exit_code == 0, done.output
+    output_of("mine", folder / "en.txt", folder / "de.txt", "--output", folder / "out")
     return folder
 
 
 def select(mined: Path, output: Path, *options: object) -> dict[str, Any]:
     figures = output.with_suffix(".json")
-    done = miner("mine", "--from-candidates", mined / "out", "--output", output, "--threshold", "auto", *options, "--json", figures)
-    assert done.exit_code == 0, done.output
+    stdout = output_of("mine", "--from-candidates", mined / "out", "--output", output, "--threshold", "auto", *options, "--json", figures)
     figures = json.loads(figures.read_text())
     manifest = json.loads((output / "manifest.json").read_text())
     assert manifest["details"]["choice"] == figures["choice"]
-    assert f"expected precision {figures['choice']['precision']['value']:.4f}" in done.stdout
+    assert f"expected precision {figures['choice']['precision']['value']:.4f}" in stdout
     return figures
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from command import error_of, miner
+from command import error_of, output_of
 from public_data import write_release
 
 from miner.config.datasets import DatasetFiles
@@ -134,8 +134,7 @@ def test_miner_train_reads_a_dataset_and_validates_on_one(folder: Path) -> None:
         "evaluation": {"files": files, "columns": columns, "every": 2},
     }
     (folder / "train.yaml").write_text(yaml.safe_dump(config))
-    result = miner("train", folder / "train.yaml", "--output", folder / "out")
-    assert result.exit_code == 0, result.output
+    output_of("train", folder / "train.yaml", "--output", folder / "out")
     assert (folder / "out" / "encoder").is_dir()
     config["data"] = [{"strategy": "parallel", "files": {**files, "dataset": "opus"}, "columns": columns}]
     (folder / "train.yaml").write_text(yaml.safe_dump(config))

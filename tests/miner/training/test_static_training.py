@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from command import error_of, miner
+from command import error_of, miner, output_of
 from safetensors.torch import load_file
 from tiny import sentence, write_tsv
 
@@ -104,8 +104,7 @@ training: {{steps: 60, batch_size: 256, lr: 0.02, warmup: 5, floor: 0.02}}
 def train(config: str, output: Path) -> Encoder:
     path = output.with_suffix(".yaml")
     path.write_text(config)
-    result = miner("train", path, "--output", output)
-    assert result.exit_code == 0, result.output
+    output_of("train", path, "--output", output)
     return load_encoder(str(output / "encoder"))
 
 

@@ -12,7 +12,7 @@ import pytest
 import tiny
 import torch
 import transformers
-from command import error_of, miner
+from command import error_of, miner, output_of
 from safetensors.torch import load_file, save_file
 from tiny import NUMBERS, SPECIAL
 
@@ -61,12 +61,6 @@ def edit(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-def succeed(*arguments: object) -> str:
-    result = miner(*arguments)
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
 @pytest.mark.slow
 def test_one_folder_holds_both_sides_with_their_tokenizers(trained: Path) -> None:
     assert sorted(path.name for path in trained.iterdir()) == ["checksums.json", "miner.json", "source", "target"]
@@ -106,9 +100,9 @@ def test_embedded_sides_are_mined(trained: Path, tmp_path: Path, sources: str, t
     """The languages select the sides, so the order of the corpora does not matter."""
     texts = trained.parents[1]
     for lang in (sources, targets):
-        succeed("embed", texts / f"{lang}.txt", "--lang", lang, "--output", tmp_path / lang, "--encoder", trained)
+        output_of("embed", texts / f"{lang}.txt", "--lang", lang, "--output", tmp_path / lang, "--encoder", trained)
     assert [open_corpus(str(tmp_path / lang)).side for lang in ("en", "de")] == ["source", "target"]
-    succeed("mine", tmp_path / sources, tmp_path / targets, "--output", tmp_path / "mined", "--threshold", "1.0")
+    output_of("mine", tmp_path / sources, tmp_path / targets, "--output", tmp_path / "mined", "--threshold", "1.0")
     pairs = [line.split("\t")[1:] for line in gunzip(tmp_path / "mined" / "bitext.tsv.gz")]
     expected = {(tiny.sentence("eng_Latn", digits), tiny.sentence("deu_Latn", digits)) for digits in DIGITS}
     mined = {tuple(pair if sources == "en" else pair[::-1]) for pair in pairs}
@@ -126,9 +120,9 @@ def test_texts_are_mined_and_scored_by_the_side_of_their_role(copy: Path, traine
     """Without recorded languages, SOURCE is encoded by the source side and TARGET by the target side."""
     edit(copy / "miner.json", sides={"source": {"folder": "source"}, "target": {"folder": "target"}})
     texts = trained.parents[1]
-    succeed("mine", texts / "en.txt", texts / "de.txt", "--output", tmp_path / "mined", "--encoder", copy, "--threshold", "1.0")
+    output_of("mine", texts / "en.txt", texts / "de.txt", "--output", tmp_path / "mined", "--encoder", copy, "--threshold", "1.0")
     assert [open_corpus(str(tmp_path / "mined" / side)).side for side in ("source", "target")] == ["source", "target"]
-    succeed("score", texts / "en.txt", texts / "de.txt", "--output", tmp_path / "scored.tsv", "--encoder", copy)
+    output_of("score", texts / "en.txt", texts / "de.txt", "--output", tmp_path / "scored.tsv", "--encoder", copy)
     margins = [float(line.split("\t")[0]) for line in (tmp_path / "scored.tsv").read_text().splitlines()]
     assert np.mean(np.array(margins) > 1) > 0.9
     result = miner("embed", texts / "de.txt", "--lang", "de", "--output", tmp_path / "de", "--encoder", copy)
@@ -138,7 +132,7 @@ def test_texts_are_mined_and_scored_by_the_side_of_their_role(copy: Path, traine
 
 def test_an_output_of_the_other_side_is_an_error(copy: Path, trained: Path, tmp_path: Path) -> None:
     arguments = ["embed", trained.parents[1] / "de.txt", "--output", tmp_path / "de", "--encoder", copy]
-    succeed(*arguments, "--side", "target")
+    output_of(*arguments, "--side", "target")
     result = miner(*arguments, "--side", "source")
     assert result.exit_code == 1
     assert "side" in result.output
@@ -164,15 +158,15 @@ def test_evaluations_of_two_languages_use_both_sides(trained: Path, tmp_path: Pa
     texts = trained.parents[1]
     expected = accuracy(trained, "en", "de")
     assert expected > 0.8
-    succeed("eval", "retrieval", texts / "en.txt", texts / "de.txt", "--encoder", trained, "--json", tmp_path / "r.json", "--no-report")
+    output_of("eval", "retrieval", texts / "en.txt", texts / "de.txt", "--encoder", trained, "--json", tmp_path / "r.json", "--no-report")
     assert json.loads((tmp_path / "r.json").read_text())["accuracy"]["cosine"]["mean"] == pytest.approx(expected)
     pairs = zip((texts / "de.txt").read_text().splitlines(), (texts / "en.txt").read_text().splitlines(), strict=True)
     (tmp_path / "tatoeba").mkdir()
     (tmp_path / "tatoeba" / "tatoeba.deu-eng.tsv").write_text("".join(f"{german}\t{english}\n" for german, english in pairs))
     arguments = ["--data", tmp_path / "tatoeba", "--encoder", trained, "--json", tmp_path / "t.json", "--no-report"]
-    succeed("eval", "tatoeba", *arguments)
+    output_of("eval", "tatoeba", *arguments)
     assert json.loads((tmp_path / "t.json").read_text())["average"]["all"] == pytest.approx(expected)
-    succeed("eval", "alignment", texts / "en.txt", texts / "de.txt", "--encoder", trained, "--json", tmp_path / "a.json", "--no-report")
+    output_of("eval", "alignment", texts / "en.txt", texts / "de.txt", "--encoder", trained, "--json", tmp_path / "a.json", "--no-report")
     english, german = (load_encoder(str(trained / side)).encode((texts / f"{lang}.txt").read_text().splitlines()) for side, lang in
                        (("source", "en"), ("target", "de")))  # fmt: skip
     distance = float(np.square(english.astype(np.float64) - german).sum(axis=1).mean())
@@ -201,7 +195,7 @@ def test_bucc_is_mined_by_the_side_of_each_language(copy: Path, trained: Path, t
     num_gold = len(DIGITS) - 10
     best = max(2 * sum(is_gold[:count]) / (count + num_gold) for count in range(1, len(mined) + 1))
     options = ["--data", tmp_path / "bucc", "--protocol", "sample", "--margin", "distance", "--k", "3", "--json", tmp_path / "f.json"]
-    succeed("eval", "bucc", *options, "--encoder", trained)
+    output_of("eval", "bucc", *options, "--encoder", trained)
     assert json.loads((tmp_path / "f.json").read_text())["mean"]["f1"] == pytest.approx(best)
     assert best > 0.8
     edit(copy / "miner.json", sides={"source": {"folder": "source"}, "target": {"folder": "target"}})
@@ -215,10 +209,10 @@ def test_a_run_embeds_each_corpus_with_the_side_of_its_language(trained: Path, t
     values = {"output": str(tmp_path / "out"), "corpora": corpora, "encoder": str(trained), "threshold": 1.0}
     config = tmp_path / "run.yaml"
     config.write_text(json.dumps(values))  # JSON is YAML
-    succeed("run", config)
+    output_of("run", config)
     assert [open_corpus(str(tmp_path / "out" / "corpora" / lang)).side for lang in ("de", "en")] == ["target", "source"]
     arguments = ["--source-lang", "de", "--target-lang", "en", "--encoder", trained, "--threshold", "1.0"]
-    succeed("mine", texts / "de.txt", texts / "en.txt", "--output", tmp_path / "mined", *arguments)
+    output_of("mine", texts / "de.txt", texts / "en.txt", "--output", tmp_path / "mined", *arguments)
     by_run = pq.read_table(tmp_path / "out" / "pairs" / "de-en" / "bitext.parquet")
     by_mine = pq.read_table(tmp_path / "mined" / "bitext.parquet")
     columns = ["margin", "source_text", "target_text"]
@@ -240,10 +234,10 @@ def test_evaluations_of_one_language_need_a_side(trained: Path, tmp_path: Path) 
     result = miner("eval", "sts", "--data", path, "--encoder", trained)
     assert result.exit_code == 1
     assert "an encoder with two sides; choose the one that encodes the texts with --side" in result.output
-    succeed("eval", "sts", "--data", path, "--encoder", trained, "--side", "source", "--json", tmp_path / "sts.json", "--no-report")
+    output_of("eval", "sts", "--data", path, "--encoder", trained, "--side", "source", "--json", tmp_path / "sts.json", "--no-report")
     suite = tmp_path / "suite.yaml"
     suite.write_text(f"data: {tmp_path}\ntasks:\n  - {{ task: sts, data: sts.tsv, side: source }}\n")
-    succeed("eval", "suite", "--config", suite, "--encoder", trained, "--json", tmp_path / "suite.json", "--no-report")
+    output_of("eval", "suite", "--config", suite, "--encoder", trained, "--json", tmp_path / "suite.json", "--no-report")
     alone = json.loads((tmp_path / "sts.json").read_text())
     within = json.loads((tmp_path / "suite.json").read_text())["encoders"][str(trained)]["sts"]
     assert within["mean"] == alone["mean"]

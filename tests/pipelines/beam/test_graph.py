@@ -14,7 +14,7 @@ from apache_beam.options.pipeline_options_validator import PipelineOptionsValida
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.runner import create_runner
-from command import miner
+from command import output_of
 from object_servers import RequestLog
 
 from miner.config.commands import EncoderSettings
@@ -68,8 +68,7 @@ def stages(toy_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(beam_job, "build_pipeline", record_job)
         options = ("--output", folder / "out", "--encoder", toy_encoder, "--shards", 2, "--engine", "exact")
-        result = miner("mine", folder / "en.txt", folder / "fr.txt", *options)
-        assert result.exit_code == 0, result.output
+        output_of("mine", folder / "en.txt", folder / "fr.txt", *options)
     assert set(recorded) == {"ranges", "sentences", "embeddings", "search", "neighbours", "candidates"}
     return recorded
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from apache_beam.metrics import MetricsFilter
-from command import miner
+from command import miner, output_of
 
 from pipelines.beam import beam_job
 
@@ -28,8 +28,7 @@ def settings(toy_encoder: Path, tmp_path: Path) -> Path:
 
 def run(settings: Path, *options: str) -> dict[str, Any]:
     """Run `miner run` and return its summary."""
-    result = miner("run", settings, "--no-report", *options)
-    assert result.exit_code == 0, result.output
+    output_of("run", settings, "--no-report", *options)
     summary: dict[str, Any] = json.loads((settings.parent / "out/run.json").read_text())
     return summary
 

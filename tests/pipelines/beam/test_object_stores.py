@@ -10,7 +10,7 @@ import fsspec
 import job_servers
 import object_servers
 import pytest
-from command import miner
+from command import miner, output_of
 from distributed import LocalCluster
 from object_servers import ObjectServer, RequestLog
 
@@ -168,8 +168,7 @@ def mine_examples(bucket: str, output: str, *beam_options: str) -> dict[str, byt
     """Mine the texts in a bucket. Return the bitext."""
     languages = ("--source-lang", "en", "--target-lang", "de")
     settings = ("--shards", SHARDS, "--engine", "exact", "--threshold", 1.05, *languages)
-    result = miner("mine", f"{bucket}/en.txt", f"{bucket}/de.txt", "--output", output, *settings, "--", *beam_options)
-    assert result.exit_code == 0, result.output
+    output_of("mine", f"{bucket}/en.txt", f"{bucket}/de.txt", "--output", output, *settings, "--", *beam_options)
     return {name: storage.read_bytes(f"{output}/{name}") for name in ("bitext.parquet", "bitext.tsv.gz")}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from command import error_of, miner
+from command import error_of, miner, output_of
 
 from miner.errors import ConfigError, DataError, StorageError
 from miner.io import stages, storage
@@ -121,12 +121,6 @@ def read_pairs(folder: Path) -> set[tuple[str, ...]]:
     return {tuple(line.split("\t")[1:]) for line in lines}
 
 
-def run_miner(*arguments: object) -> str:
-    result = miner(*arguments)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
 class TestRun:
     """`miner run`, `miner embed` and `miner mine`."""
 
@@ -144,7 +138,7 @@ class TestRun:
         assert read_pairs(texts / "out/pairs/en-fr") == {
             pair for pair in zip(ENGLISH, FRENCH, strict=True) if pair[0] not in skipped_sentences
         }
-        assert "to do  embed en" in run_miner("run", settings, "--dry-run")
+        assert "to do  embed en" in output_of("run", settings, "--dry-run")
         assert "1 skipped" in miner("status", texts / "out").stdout
         rerun = miner("run", settings)
         assert rerun.exit_code == 3
@@ -153,9 +147,9 @@ class TestRun:
         assert faults.exit_code == 1
         assert f"{texts}/en/1.txt.gz" in faults.stdout
         (texts / "en" / "1.txt.gz").write_bytes(gzip.compress("\n".join(ENGLISH[4:6]).encode()))
-        run_miner("run", settings)
+        output_of("run", settings)
         assert read_pairs(texts / "out/pairs/en-fr") == set(zip(ENGLISH, FRENCH, strict=True))
-        run_miner("verify", texts / "out")
+        output_of("verify", texts / "out")
 
     def test_a_broken_file_that_is_deleted_is_forgotten(self, texts: Path, toy_encoder: Path) -> None:
         settings = write_config(texts, toy_encoder, engine="exact", threshold=0.5)
@@ -164,7 +158,7 @@ class TestRun:
         assert miner(*embed).exit_code == 3
         (texts / "en" / "1.txt.gz").unlink()
         for words in (("run", settings), embed, ("verify", texts / "out"), ("verify", texts / "alone")):
-            run_miner(*words)
+            output_of(*words)
         assert "skipped" not in miner("status", texts / "out").stdout
 
     def test_strict_makes_broken_files_fatal(self, texts: Path, toy_encoder: Path) -> None:
@@ -215,6 +209,6 @@ class TestRun:
         pairs = read_pairs(texts / "out/pairs/en-fr")
         assert pairs < {*zip(ENGLISH, FRENCH, strict=True)}
         assert ("three", "trois") not in pairs
-        run_miner("run", settings)
+        output_of("run", settings)
         assert read_pairs(texts / "out/pairs/en-fr") == {pair for pair in zip(ENGLISH, FRENCH, strict=True) if pair[0] not in ENGLISH[4:6]}
-        run_miner("verify", texts / "out")
+        output_of("verify", texts / "out")

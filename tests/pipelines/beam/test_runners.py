@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import miner
+from command import output_of
 from distributed import LocalCluster
 from square_stage import EXPECTED_SQUARES, PYTHONPATH, SquareTask, read_processes, read_squares, square_stage
 
@@ -92,8 +92,7 @@ def mine_outputs(output: Path, sides: list[Path], options: list[str]) -> dict[st
     """Run `miner mine` and return the contents of its output files."""
     shards = () if sides[0].is_dir() else ("--shards", 2)
     settings = (*shards, "--engine", "exact", "--threshold", 1.05, "--source-lang", "en", "--target-lang", "de")
-    result = miner("mine", *sides, "--output", output, *settings, "--", *options)
-    assert result.exit_code == 0, result.output
+    output_of("mine", *sides, "--output", output, *settings, "--", *options)
     return {name: (output / name).read_bytes() for name in OUTPUTS}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import miner
+from command import miner, output_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -35,17 +35,10 @@ def read_lines(language: str) -> list[str]:
     return (EXAMPLES / f"{language}.txt").read_text(encoding="utf-8").splitlines()[:NUM_LINES]
 
 
-def run_mine(*arguments: object) -> str:
-    """Run `miner mine` and return its summary."""
-    result = miner("mine", *arguments)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
 def mine(folder: Path, output: Path, *options: object) -> str:
     """Mine all files of FOLDER/en and FOLDER/de."""
     sides = (f"{folder}/en/*.txt", f"{folder}/de/*.txt", "--source-lang", "en", "--target-lang", "de", "--engine", "exact")
-    return run_mine(*sides, "--output", output, "--threshold", "1.05", *options)
+    return output_of("mine", *sides, "--output", output, "--threshold", "1.05", *options)
 
 
 def mine_small_shards(folder: Path, output: Path, range_bytes: int, *options: object, encoder: str = "builtin") -> str:
@@ -225,11 +218,10 @@ class TestOtherChanges:
         for number in range(2):
             for language in ("en", "de"):
                 output = folder / f"embedded-{language}"
-                result = miner("embed", f"{folder}/{language}/*.txt", "--output", output, "--encoder", toy_encoder)
-                assert result.exit_code == 0, result.output
+                output_of("embed", f"{folder}/{language}/*.txt", "--output", output, "--encoder", toy_encoder)
             for engine in ("exact", "faiss"):
                 sides = (folder / "embedded-en", folder / "embedded-de")
-                run_mine(*sides, "--encoder", toy_encoder, "--output", folder / engine, "--engine", engine, "--threshold", "1.05")
+                output_of("mine", *sides, "--encoder", toy_encoder, "--output", folder / engine, "--engine", engine, "--threshold", "1.05")
             assert read_bitexts(folder / "exact") == read_bitexts(folder / "faiss")
             if not number:
                 self.add_increment(folder)
@@ -242,8 +234,7 @@ class TestOtherChanges:
         config = {"output": str(folder / "run"), "encoder": str(toy_encoder), "corpora": corpora, "threshold": 1.05, "engine": "exact"}
         (folder / "run.yaml").write_text(json.dumps(config))
         for number in range(2):
-            result = miner("run", folder / "run.yaml", "--json", folder / "result.json")
-            assert result.exit_code == 0, result.output
+            output_of("run", folder / "run.yaml", "--json", folder / "result.json")
             if not number:
                 self.add_increment(folder)
         assert json.loads((folder / "result.json").read_text())["pairs"]["en-de"]["delta"]["added"] > 0
@@ -332,8 +323,7 @@ def test_new_file_without_sentences_is_valid(toy_encoder: Path, tmp_path: Path) 
     files = [tmp_path / "a.txt", tmp_path / "blank.txt"]
     assert miner("embed", *files, *options, tmp_path / "at once").exit_code == 0
     for inputs in (files[:1], files, files):
-        result = miner("embed", *inputs, *options, tmp_path / "incremental")
-        assert result.exit_code == 0, result.output
+        output_of("embed", *inputs, *options, tmp_path / "incremental")
     counts = [open_corpus(str(tmp_path / name)).counts for name in ("at once", "incremental")]
     assert counts[0] == counts[1]
     assert counts[0]["lines"] == 5

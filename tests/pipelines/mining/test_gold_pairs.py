@@ -39,8 +39,7 @@ def test_gold_pair_of_a_dropped_line_counts_as_missed(toy_encoder: Path, tmp_pat
     (tmp_path / "gold.tsv").write_text("2\t3\n3\t2\n")
     files = (tmp_path / "en.tsv", tmp_path / "fr.tsv", "--text-column", "text", "--gold", tmp_path / "gold.tsv")
     options = ("--encoder", toy_encoder, "--output", tmp_path / "out", "--threshold", "1", "--json", tmp_path / "figures.json")
-    result = miner("mine", *files, *options)
-    assert result.exit_code == 0, result.output
+    output_of("mine", *files, *options)
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert (figures["precision"], figures["recall"], figures["f1"]) == (1.0, 0.5, pytest.approx(2 / 3))
 
@@ -94,8 +93,7 @@ def test_stopped_run_resumes_with_other_gold(toy_encoder: Path, tmp_path: Path, 
         assert miner(*arguments, "--output", tmp_path / "again").exit_code == 130
     scores = []
     for output in ("again", "whole"):
-        result = miner(*arguments, "--gold", tmp_path / "gold.tsv", "--output", tmp_path / output, "--json", tmp_path / "figures.json")
-        assert result.exit_code == 0, result.output
+        output_of(*arguments, "--gold", tmp_path / "gold.tsv", "--output", tmp_path / output, "--json", tmp_path / "figures.json")
         scores.append([json.loads((tmp_path / "figures.json").read_text())[name] for name in ("precision", "recall")])
     assert scores[0] == scores[1] == [1.0, 1.0]
 

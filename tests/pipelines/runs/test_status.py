@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import tiny
 import yaml
-from command import miner
+from command import miner, output_of
 from square_stage import PYTHONPATH
 
 from miner.io import lock, storage
@@ -51,9 +51,8 @@ def test_status_of_a_run_in_another_process_and_after_its_death(tmp_path: Path) 
         assert process.stdout.readline() == "hanging\n"
         time.sleep(1)  # for a heartbeat with the progress
         num_done = sum(path.name.startswith("part-") for path in (folder / "squares/_shards").iterdir())
-        result = miner("status", folder, "--json", tmp_path / "status.json")
-        assert result.exit_code == 0, result.output
-        run_line, stage_line, progress_line = result.stdout.splitlines()
+        stdout = output_of("status", folder, "--json", tmp_path / "status.json")
+        run_line, stage_line, progress_line = stdout.splitlines()
         assert run_line.startswith("running: `-c ")
         assert f"(process {process.pid} on " in run_line
         assert stage_line == f"started  squares  {num_done} of 6 shards"

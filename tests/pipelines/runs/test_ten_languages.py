@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from command import miner
+from command import output_of
 
 LANGUAGES = ("cs", "da", "de", "en", "es", "fi", "fr", "hu", "it", "sv")
 ENGLISH = ("one", "two", "three", "four", "five", "seven", "eight", "nine")
@@ -33,8 +33,7 @@ def test_each_corpus_is_embedded_once_and_all_pairs_are_mined(toy_encoder: Path,
     corpora = {lang: str(tmp_path / f"{lang}.txt") for lang in LANGUAGES}
     settings = {"output": str(tmp_path / "out"), "corpora": corpora, "encoder": str(toy_encoder), "engine": "exact", "threshold": 1.0}
     (tmp_path / "run.yaml").write_text(yaml.safe_dump({**settings, "shards": 2, "pair_filters": "none"}))
-    result = miner("run", tmp_path / "run.yaml", "--no-report")
-    assert result.exit_code == 0, result.output
+    output_of("run", tmp_path / "run.yaml", "--no-report")
     summary = json.loads((tmp_path / "out/run.json").read_text())
     runs = Counter((record["stage"], record["folder"]) for record in summary["stages"])
     assert [count for (stage, _), count in runs.items() if stage == "embeddings"] == [1] * len(LANGUAGES)

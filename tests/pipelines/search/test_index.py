@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
-from command import error_lines, miner
+from command import error_lines, miner, output_of
 
 from miner.errors import StorageError
 from miner.io import stages
@@ -61,9 +61,8 @@ def built(sides: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) ->
     @cache
     def build(factory: str, side: int) -> Path:
         output = folder / f"{factory}-{side}"
-        result = miner("index", sides[side], "--output", output, "--factory", factory, "--target-recall", "0.5")
-        assert result.exit_code == 0, result.output
-        assert f"{(600, 400)[side]} vectors x 16 dimensions ({factory})" in result.stdout
+        stdout = output_of("index", sides[side], "--output", output, "--factory", factory, "--target-recall", "0.5")
+        assert f"{(600, 400)[side]} vectors x 16 dimensions ({factory})" in stdout
         return output
 
     return build
@@ -130,14 +129,12 @@ def test_index_and_embeddings_may_move_together(tmp_path: Path) -> None:
     assert miner("index", tmp_path / "old/embedded", "--output", tmp_path / "old/indexed").exit_code == 0
     assert str(tmp_path) not in (tmp_path / "old/indexed" / stages.MANIFEST).read_text()
     (tmp_path / "old").rename(tmp_path / "new")
-    result = miner("mine", *[tmp_path / "new/indexed"] * 2, "--output", tmp_path / "out", "--engine", "faiss")
-    assert result.exit_code == 0, result.output
+    output_of("mine", *[tmp_path / "new/indexed"] * 2, "--output", tmp_path / "out", "--engine", "faiss")
 
 
 def test_an_unreachable_target_is_reported(sides: tuple[Path, Path], tmp_path: Path) -> None:
-    result = miner("index", sides[0], "--output", tmp_path / "indexed", "--factory", "IVF8,PQ2x4", "--k", "1", "--target-recall", "1")
-    assert result.exit_code == 0
-    assert "the target of 1 is not surely reached" in result.stdout
+    stdout = output_of("index", sides[0], "--output", tmp_path / "indexed", "--factory", "IVF8,PQ2x4", "--k", "1", "--target-recall", "1")
+    assert "the target of 1 is not surely reached" in stdout
 
 
 @pytest.mark.slow
@@ -147,8 +144,7 @@ def test_faiss_finds_what_exact_search_finds(
 ) -> None:
     """With a target recall of 1, every neighbour and every pair equals exact search: the similarities are not those of FAISS."""
     paths = sides if factory is None else (built(factory, 0), built(factory, 1))
-    result = miner("mine", *paths, "--output", tmp_path / "out", "--engine", "faiss", "--target-recall", "1", "--threshold", "0")
-    assert result.exit_code == 0, result.output
+    output_of("mine", *paths, "--output", tmp_path / "out", "--engine", "faiss", "--target-recall", "1", "--threshold", "0")
     for direction in ("forward", "backward"):
         assert read_similarities(tmp_path / "out", direction) == read_similarities(exact, direction)
     assert (tmp_path / "out/bitext.tsv.gz").read_bytes() == (exact / "bitext.tsv.gz").read_bytes()
@@ -210,8 +206,7 @@ def test_a_query_with_too_few_candidates_is_searched_again_and_counted(tmp_path:
 def test_fewer_vectors_than_k(tmp_path: Path) -> None:
     source, target = corpus(tmp_path / "source", 3, seed=5), corpus(tmp_path / "target", 2, seed=6)
     for engine in ("exact", "faiss"):
-        result = miner("mine", source, target, "--output", tmp_path / engine, "--engine", engine, "--threshold", "0")
-        assert result.exit_code == 0, result.output
+        output_of("mine", source, target, "--output", tmp_path / engine, "--engine", engine, "--threshold", "0")
     for direction in ("forward", "backward"):
         exact, by_faiss = (read_similarities(tmp_path / engine, direction) for engine in ("exact", "faiss"))
         np.testing.assert_array_equal(list(by_faiss.values()), list(exact.values()))
@@ -304,7 +299,6 @@ class TestRefused:
 def test_a_gpu_finds_what_the_cpu_finds(device: str, sides: tuple[Path, Path], exact: Path, tmp_path: Path) -> None:
     if not faiss_index.num_gpus():
         pytest.skip("this FAISS uses no GPU")
-    result = miner("mine", *sides, "--engine", "faiss", "--device", device, "--output", tmp_path / "out", "--target-recall", "1")
-    assert result.exit_code == 0, result.output
+    output_of("mine", *sides, "--engine", "faiss", "--device", device, "--output", tmp_path / "out", "--target-recall", "1")
     for direction in ("forward", "backward"):
         assert read_similarities(tmp_path / "out", direction) == read_similarities(exact, direction)
