@@ -37,8 +37,8 @@ WITHOUT_ENGLISH = ("deu-kor", "ara-jpn", "fra-rus", "heb-hun")
 DENSE, SPARSE = 2, 7  # one pair in 2 or 7 has both sides
 SPARSE_MIXTURES = slice(1, None, 2)  # every other one of `read_mixtures`
 INTERCEPT_PENALTY = 1e-3
-MAX_STEP, TOLERANCE = 2.0, 1e-8  # of a parameter
-TOTAL_WEIGHT = 1e5  # of the pairs of a corpus, so that the penalty of the regression hardly matters
+MAX_STEP, TOLERANCE = 2.0, 1e-8  # largest change of a parameter per iteration, and the change that ends them
+TOTAL_WEIGHT = 1e5  # sum of the weights of a corpus: so large that the penalty of the regression hardly matters
 NO_SAMPLE = MarginSample(*np.zeros((3, 0)))
 EMBEDDING, RESCORED = "embedding", "rescored"  # fields of ScoringProbabilities
 

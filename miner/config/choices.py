@@ -19,7 +19,7 @@ class Margin:
 
     score: Operands  # (similarity, mean) -> margin
     is_relative: bool = True  # to the neighbours
-    is_quotient: bool = False  # of the similarity and the mean, which then has to be positive
+    is_quotient: bool = False  # whether it divides by the mean, which then has to be positive
 
 
 MARGINS = {
@@ -68,7 +68,7 @@ class ThresholdChoice:
     threshold: float
     by: str  # one of EVIDENCE
     precision: PrecisionEstimate | None = None  # expected of the pairs above it
-    recall: PrecisionEstimate | None = None  # of known translations
+    recall: PrecisionEstimate | None = None  # share of the known translations that are found
     num_evidence: int | None = None  # judged pairs, marked pairs or whatever the evidence consists of
     min_precision: float | None = None  # the requested one, if the evidence allows to reach it
     min_probability: float | None = None  # that pairs have besides
@@ -149,7 +149,7 @@ ENGINES = (AUTO, EXACT, FAISS)
 NONE, LATE = "none", "late"
 RESCORINGS = (AUTO, NONE, LATE)
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
-INT8 = "int8"  # of the linear layers of a transformer
+INT8 = "int8"  # data type of the linear layers of a transformer
 DTYPES = (AUTO, FLOAT32, BFLOAT16, "float16", INT8)
 
 if TYPE_CHECKING:  # a type checker cannot evaluate a computed Literal

@@ -18,7 +18,7 @@ from miner.mining.precision_recall import Curve, curve
 from miner.mining.review import NUM_LEVELS, LevelCounts, count_levels, find_marked, level_bounds
 from miner.units import counted
 
-MAX_TABLE_ROWS = 12  # of the curve in the terminal
+MAX_TABLE_ROWS = 12  # rows of the curve in the terminal
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class GoldReport:
 
     curve: Curve
     num_gold: int
-    calibration: Reliability | None  # of pairs with a probability
+    calibration: Reliability | None  # None without probabilities
 
     def figures(self) -> dict[str, Any]:
         best = self.curve.best()
@@ -63,8 +63,8 @@ def _cells(point: dict[str, float]) -> list[str]:
 class ReviewReport:
     """Precision by level of margin, and of all pairs from a level upwards, by the marks of a sample."""
 
-    margins: Floats  # of all pairs, best first
-    levels: LevelCounts  # of one list
+    margins: Floats  # (n,) all pairs, best first
+    levels: LevelCounts  # one list
     num_unmatched: int  # judged pairs that are not in the bitext
     agreements: Sequence[Agreement]
 

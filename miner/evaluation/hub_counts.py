@@ -11,7 +11,7 @@ from miner.io import stages, storage, table_files
 from miner.io.stages import CANDIDATES, Manifest
 
 SIDES = ("source", "target")
-NUM_TOP_HUBS = 5  # of each side
+NUM_TOP_HUBS = 5  # largest hubs that are shown of each side
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class HubCounts:
 
     sides: Mapping[str, OccurrenceCounts]
     k: int  # neighbours of each sentence that are candidates
-    share: float  # of the sentences, drawn at random, that are counted
+    share: float  # sentences that are counted, drawn at random, among all
 
     def times_k(self, side: str, ids: Ids) -> Floats:
         """Return the number of candidates, divided by k, of sentences (n,); 0 for one that is not counted."""

@@ -31,7 +31,7 @@ class Selection:
     """The rows of the selected pairs, strongest first, and the number of dropped pairs by reason."""
 
     rows: Ints
-    strengths: Floats  # of the rows: margin, less the penalty of a one-way pair
+    strengths: Floats  # (n,) margin, less the penalty of a one-way pair
     num_dropped: dict[str, int]
 
 

@@ -32,7 +32,7 @@ class Speeds:
     lines_per_second: float | None  # read, cleaned, deduplicated, sorted and written
     sentences_per_second: float | None  # encoded and written
     pairs_per_second: float | None  # pairs of sentences that exact search compares on an accelerator, or as stated; None: by `search`
-    search: SearchCosts  # of the cores
+    search: SearchCosts  # costs of search on its cores
     stage_start_seconds: float
 
 

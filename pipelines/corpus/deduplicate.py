@@ -30,7 +30,7 @@ from pipelines.corpus.scatter import ScatteredFiles
 DROPPED = "dropped"  # name of the stage and of its folder
 KEPT = "kept"  # folder of the steps that collapse near-duplicates
 NEAR_DUPLICATE = "near_duplicate"  # a reason
-SHARD_COUNTS = ("unique", "duplicate")  # of every shard; its other counts are reasons of filters
+SHARD_COUNTS = ("unique", "duplicate")  # counts that every shard has; the others are reasons of filters
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class SentenceWriter:
 
     folder: str
     dropped: Stage | None
-    dropped_key: str  # of the inputs of the shards of dropped sentences
+    dropped_key: str  # fingerprint of the inputs of the shards of dropped sentences
     sizes: IngestSizes
 
     def write(self, name: str, kept: pa.Table, dropped: pa.Table) -> Mapping[str, int]:

@@ -18,7 +18,7 @@ class CorpusIncrement:
 
     inputs: Signatures
     ranges: int | None = None  # number of shards; None until it is planned
-    counts: Mapping[str, int] | None = None  # of lines, see `readers.LINE_COUNTS`; None until they are read
+    counts: Mapping[str, int] | None = None  # lines by outcome, see `readers.LINE_COUNTS`; None until they are read
 
 
 @dataclass(frozen=True)

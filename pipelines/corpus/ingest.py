@@ -48,9 +48,9 @@ RANGES = ".ranges"
 STEPS = ".near_duplicates"
 STDIN = ".stdin"
 INCREMENTS = "increments.json"
-FAULTS = ("invalid", "too_long")  # of `readers.LINE_COUNTS`
-MIN_GUESSED_SHARE = 0.1  # of invalid lines: where there are more, the encoding of the text is guessed
-MAX_FAULTY_SHARE = 0.01  # of lines that are dropped without a warning
+FAULTS = ("invalid", "too_long")  # outcomes in `readers.LINE_COUNTS` that are faults
+MIN_GUESSED_SHARE = 0.1  # share of invalid lines from which the encoding of a text is guessed
+MAX_FAULTY_SHARE = 0.01  # share of lines that are dropped without a warning
 
 
 def run(config: EmbedConfig, inputs: Sequence[str], sizes: IngestSizes = DEFAULT_SIZES) -> Pipeline[Manifest]:

@@ -54,7 +54,7 @@ class ScatteredFiles:
 class ScatterResult:
     """What was read, and what could not be."""
 
-    counts: Mapping[str, int]  # of lines, see `readers.LINE_COUNTS`
+    counts: Mapping[str, int]  # lines by outcome, see `readers.LINE_COUNTS`
     skipped: Mapping[str, str]  # input -> error
 
 
@@ -132,7 +132,7 @@ def scatter_inputs(task: ScatterTask, signatures: Signatures) -> Pipeline[Scatte
         name: stage.key({**{file.source: signatures[file.source] for file in files}, **config_key}) for name, files in task.groups.items()
     }
     for name in set(storage.names_in(folder)) - set(file_keys):
-        if name.endswith(sharding.ARROW_SUFFIX):  # of an input that is no longer given: no shard is read from it
+        if name.endswith(sharding.ARROW_SUFFIX):  # from an input that is no longer given: no shard is read from it
             storage.remove(stage.path(name))
             storage.remove(stage.path(f"{stages.MARKERS}/{name}.json"))
     unreadable = stage.path(UNREADABLE)

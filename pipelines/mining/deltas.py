@@ -44,7 +44,7 @@ class BitextDelta:
     """The changes of one run."""
 
     file: str
-    counts: Mapping[str, int]  # of CHANGES
+    counts: Mapping[str, int]  # pairs by change, of CHANGES
 
     def figures(self) -> dict[str, Any]:
         return {"file": self.file, **self.counts}

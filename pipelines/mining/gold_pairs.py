@@ -15,7 +15,7 @@ from miner.mining.gold import GoldPairs
 from miner.text import readers, streams
 from miner.text.normalise import sentence_ids
 
-MAX_DIGITS = 18  # of a line number: what fits in 64 bits
+MAX_DIGITS = 18  # digits of a line number that fits in 64 bits
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class GoldFile:
 
     uri: str
     lines: tuple[tuple[int, int], ...]
-    is_sample: bool = False  # of the true pairs
+    is_sample: bool = False  # whether it lacks some of the true pairs
 
 
 def read(uris: Sequence[str], is_sample: bool = False) -> GoldFile | ReviewMarks | None:

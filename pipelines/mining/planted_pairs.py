@@ -35,7 +35,7 @@ from pipelines.search.exact import BACKWARD, FORWARD, SearchRequest
 
 FOLDER = "planted"
 SIDES = ("source", "target")
-PREFIX = "planted-"  # of the names of shards of planted sentences
+PREFIX = "planted-"  # how names of shards of planted sentences start
 WHOLE, SOURCE_ONLY, TARGET_ONLY = range(3)
 COLUMNS = TextSettings(text_column="1"), TextSettings(text_column="2")
 

@@ -23,8 +23,8 @@ class Rescoring:
     """How candidates are rescored."""
 
     candidates: int  # neighbours on each side that are candidates
-    token_layer: int | None  # of a transformer
-    token_dim: int | None = None  # of the projected tokens of a transformer
+    token_layer: int | None  # layer of a transformer
+    token_dim: int | None = None  # dimensions of the projected tokens of a transformer
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> "Rescoring | None":

@@ -49,7 +49,7 @@ class TuneSearch(ShardTask):
         self.side = side
         self.queries = queries
         self.has_own_queries = has_own_queries
-        self.seed = seed  # of the sample
+        self.seed = seed  # for the sample
         self.k = k
         self.target_recall = target_recall
         self.device = device

@@ -56,7 +56,7 @@ def mark_missing(plan: ReproductionPlan) -> ReproductionPlan:
     missing = {title: missing_data(task_paths(task), folder) for title, task in plan.tasks.items()}
     missing_tasks = {title: _missing_text(paths, folder) for title, paths in missing.items() if paths}
     without_tasks = "" if len(missing_tasks) < len(plan.tasks) else "nothing to evaluate it on"
-    faults: dict[str, str] = {}  # of models
+    faults: dict[str, str] = {}  # model -> why it cannot be used; empty if it can
     rows = {key: replace(row, reason=row.reason or without_tasks or _missing_inputs(row, folder, faults)) for key, row in plan.rows.items()}
     return replace(plan, rows=rows, missing_tasks=missing_tasks)
 

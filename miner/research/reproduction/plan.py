@@ -20,7 +20,7 @@ from miner.research.reproduction.registry import PaperTable, Registry, select_ro
 from miner.training.layout import ENCODER, encoder_name
 
 DATA = "data/"  # every path of a recipe to public data starts with it; it stands for --data
-MODEL_SETTINGS = ("model", "positive_model")  # of `encoder`
+MODEL_SETTINGS = ("model", "positive_model")  # settings of `encoder` that name models
 NOT_SELECTED = "not selected"
 
 
@@ -33,7 +33,7 @@ class ReproductionOptions:
     output: str = "build/reproduce"
     rows: Sequence[str] = ()  # patterns; empty: all
     seeds: int | None = None  # number of seeds; None: that of the table
-    changes: Sequence[str] = ()  # of every recipe, as in `miner train --set`
+    changes: Sequence[str] = ()  # changes of every recipe, as in `miner train --set`
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class PlannedRun:
     name: str  # PAPER/RUN
     folder: Path
     encoder: str  # folder or hub id, to evaluate
-    pooling: str | None = None  # of the encoder; None: its own
+    pooling: str | None = None  # None: that of the encoder
     recipe: str | None = None  # path of the config; None: nothing to train
-    changes: Sequence[str] = ()  # of the config
+    changes: Sequence[str] = ()  # changes of the config
     data: Sequence[DataPath] = ()
     models: Sequence[str] = ()  # folders or hub ids that must be there before it starts
     start: "PlannedRun | None" = None
@@ -104,7 +104,7 @@ class ReproductionPlan:
     table: PaperTable
     options: ReproductionOptions
     rows: Mapping[str, PlannedRow]
-    tasks: Mapping[str, TaskSettings]  # of its columns, by title
+    tasks: Mapping[str, TaskSettings]  # tasks of its columns, by title
     missing_tasks: Mapping[str, str] = field(default_factory=dict)  # title -> what is missing
 
     @property

@@ -22,7 +22,7 @@ class TableCell:
     published: float | None
     measured: Sequence[float]  # one per seed
     reason: str  # why nothing was measured; empty if something was
-    setting: str = "paper"  # of the row and the column together
+    setting: str = "paper"  # whose settings the row and the column have, together
 
     @property
     def mean(self) -> float | None:
@@ -55,14 +55,14 @@ class ReproducedTable:
     settings: PaperTable
     cells: Mapping[str, Mapping[str, TableCell]]  # row -> column
     notes: Sequence[str]
-    changes: Sequence[str]  # of the user
+    changes: Sequence[str]  # changes by the user
 
     def figures(self) -> dict[str, Any]:
         return {
             "table": self.name,
             "title": self.settings.title,
             "changes": list(self.changes),
-            "order": list(self.cells),  # of the rows, which JSON objects do not keep
+            "order": list(self.cells),  # JSON objects do not keep the order of the rows
             "columns": list(self.settings.columns),
             "rows": {key: {column: cell.figures() for column, cell in row.items()} for key, row in self.cells.items()},
             "notes": list(self.notes),

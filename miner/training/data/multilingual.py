@@ -107,7 +107,7 @@ class LabelledPairsStrategy(Strategy):
         self.first_rows, self.second_rows = dataset.text_rows("first"), dataset.text_rows("second")
         self.views = settings.views or ViewMixSettings()
         self.table = self._align()
-        self.positions = np.arange(len(dataset)) if self.table is None else np.argsort(self.table.ravel())  # of rows in the table
+        self.positions = np.arange(len(dataset)) if self.table is None else np.argsort(self.table.ravel())  # (n,) in the table
         keys = pair_keys(self.texts.ids[self.first_rows], self.texts.ids[self.second_rows])
         # Equal pairs of texts and translations of each other are one group.
         self.groups = group_connected_rows(keys, *([] if self.table is None else [self.positions % self.table.shape[1]]))

@@ -29,7 +29,7 @@ from miner.training.models.vocabulary import train_pieces
 from miner.training.settings import StaticSettings
 
 TOKEN_DIM = 128  # that late interaction compares: 0.7 of the time of 256, for 0.1 points of accuracy
-NEW_DIMENSIONS_NORM = 0.3  # of initial vectors, relative to the dimensions that come from another encoder
+NEW_DIMENSIONS_NORM = 0.3  # norm of new dimensions of initial vectors, relative to the dimensions that come from another encoder
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from miner.training.data.sampling import smooth_shares
 from miner.training.settings import VocabularySettings
 
 MAX_SENTENCE_BYTES = 4000  # SentencePiece skips longer sentences
-MAX_REPEATS = 3  # of a text, to raise the share of a small language
+MAX_REPEATS = 3  # times a text is read, to raise the share of a small language
 TOO_LARGE = re.compile(r"set it to a value <= (\d+)")  # in errors of SentencePiece
 TOO_SMALL = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
 READ_TEXTS = 8192  # texts per read

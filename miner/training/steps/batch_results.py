@@ -15,7 +15,7 @@ class BatchResult:
 
     batch: Batch
     step: int  # from 1
-    names: list[str]  # of the losses
+    names: list[str]  # names of the losses
     losses: Tensor  # (names,)
     is_finite: Mapping[str, Tensor]  # view -> (n,) whether the vectors have no NaN or infinity
     text_counts: Tensor  # (2,) texts, and those that were cut

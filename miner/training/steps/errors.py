@@ -12,7 +12,7 @@ from torch import Tensor
 from miner.errors import DataError, ModelError
 from miner.training.data.batches import ANCHOR, Batch
 
-SHOWN_TEXTS, SHOWN_CHARS = 3, 80  # of a faulty batch; characters per text
+SHOWN_TEXTS, SHOWN_CHARS = 3, 80  # texts of a faulty batch, and characters of each
 
 
 @contextlib.contextmanager

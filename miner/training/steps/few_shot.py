@@ -8,8 +8,8 @@ import numpy.typing as npt
 from miner.arrays import Floats32
 from miner.errors import require
 
-SEED, ITERATIONS = 42, 100  # of MTEB's samples, and of its optimiser
-SAMPLES_PER_LABEL, EXPERIMENTS = 8, 10  # of MTEB
+SEED, ITERATIONS = 42, 100  # MTEB's seed of the samples, and iterations of its optimiser
+SAMPLES_PER_LABEL, EXPERIMENTS = 8, 10  # as in MTEB
 
 Labels = npt.NDArray[np.str_]
 

@@ -44,7 +44,7 @@ class EncoderInputs:
     """Tokenized texts, and the inputs of the encoder for chunks of them, on the CPU."""
 
     tokens: Any
-    rows: list[Ints]  # of each chunk
+    rows: list[Ints]  # row indexes of each chunk
     chunks: list[dict[str, Tensor]]
 
 

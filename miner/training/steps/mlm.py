@@ -15,9 +15,9 @@ from miner.errors import ConfigError
 from miner.training.data.batches import ANCHOR, Ints
 from miner.training.steps.step import LossContext, LossTerm, ObjectiveSettings, TrainingStep
 
-MASK_SHARE, RANDOM_SHARE = 0.8, 0.1  # of the chosen tokens; the others keep their id
+MASK_SHARE, RANDOM_SHARE = 0.8, 0.1  # shares of the chosen tokens; the others keep their id
 IGNORED = -100  # label of a token that is not predicted
-HEAD_ATTRIBUTES = ("lm_head", "cls", "predictions")  # of transformers' models: the layers from token vectors to logits
+HEAD_ATTRIBUTES = ("lm_head", "cls", "predictions")  # where models of transformers have the layers from token vectors to logits
 
 
 def mask_tokens(

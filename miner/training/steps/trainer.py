@@ -59,7 +59,7 @@ class Trainer:
         self.loader = BatchLoader(streams, towers, settings, accelerator)
         self.progress = TrainingProgress()
         self.drawn = DrawnCounts.of(streams)  # in the steps that were taken; the loader may be ahead
-        self.unread: list[list[BatchResult]] = []  # of the steps whose losses are not in `progress` yet
+        self.unread: list[list[BatchResult]] = []  # results of the steps whose losses are not in `progress` yet
 
     def run(self, validation: Validation | None, overlap: bool | None = None) -> TrainingProgress:
         """Take the remaining steps. OUTPUT/encoder is then the best encoder by `validation` or, without it, the last.

@@ -27,12 +27,12 @@ class TrainingProgress:
 
     step: int = 0
     examples: int = 0
-    loss: float = math.nan  # of the last step whose losses were read
+    loss: float = math.nan  # that of the last step whose losses were read
     best_scores: dict[str, float] = field(default_factory=dict)  # by name of the held-out data; that of the encoder has no name
-    scores_since_best: int = 0  # of the encoder
+    scores_since_best: int = 0  # evaluations since the best score of the encoder
     texts: int = 0  # encoded, over all views and processes
-    cut_texts: int = 0  # of these, longer than the limit of training
-    unlogged_losses: dict[str, list[float]] = field(default_factory=dict)  # of the steps since the last entry of the log
+    cut_texts: int = 0  # texts longer than the limit of training
+    unlogged_losses: dict[str, list[float]] = field(default_factory=dict)  # losses of the steps since the last entry of the log
 
 
 class CheckpointState(TypedDict):
@@ -74,7 +74,7 @@ class TrainingLog:
         folder.mkdir(parents=True, exist_ok=True)
         lines = self.path.read_bytes().splitlines(keepends=True) if step and self.path.exists() else []
         if not step:
-            shutil.rmtree(folder / TENSORBOARD, ignore_errors=True)  # of a run that left no checkpoint
+            shutil.rmtree(folder / TENSORBOARD, ignore_errors=True)  # an earlier run left no checkpoint
         with storage.atomic(str(self.path)) as file:
             file.writelines(line for line in lines if line.endswith(b"\n") and _read_step(line, self.path) <= step)
         self.tensorboard = _open_tensorboard(folder / TENSORBOARD, step)
