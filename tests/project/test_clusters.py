@@ -57,7 +57,7 @@ def assert_survives(attack: str, cluster: object, whole: Path, output: Path, del
 
 @pytest.mark.parametrize("cluster", ATTACKS, indirect=True)
 def test_the_smallest_run_has_the_pairs_of_a_local_run(cluster: object, whole: Path, tmp_path: Path) -> None:
-    """`.ci/run` runs this one."""
+    """`make clusters-smoke` runs this one."""
     assert_survives("none", cluster, whole, tmp_path / "smallest")
 
 
