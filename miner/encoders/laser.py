@@ -140,7 +140,9 @@ class LaserModel:
         except ModelError:
             raise
         except Exception as error:  # of pickles, of torch and of SentencePiece
-            raise ModelError(f"{path}: not a checkpoint of LASER, or damaged ({first_line(error)}); {DAMAGED}") from error
+            raise ModelError(
+                f"{path}: not a checkpoint of LASER, or damaged ({type(error).__name__}: {first_line(error)}); {DAMAGED}"
+            ) from error
         self.network.to(device).eval()
         self._punctuation = MosesPunctNormalizer("en")  # for every language, as in laser_encoders
 

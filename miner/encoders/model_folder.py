@@ -263,7 +263,7 @@ def weight_files(folder: Path) -> list[Path]:
             return [folder / name]
         if index.exists():
             return [_weight_path(index, str(part)) for part in sorted(set(read_json(index)["weight_map"].values()))]
-    raise ModelError(f"{folder}: no weights (model.safetensors or pytorch_model.bin); download the model again")
+    raise ModelError(f"{folder}: no weights (model.safetensors or pytorch_model.bin; ONNX and GGUF are not read); download the model again")
 
 
 def _weight_path(index: Path, name: str) -> Path:
