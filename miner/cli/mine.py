@@ -88,7 +88,7 @@ def _preload_encoder(config: MineConfig) -> None:
 
     has_text = not all(storage.is_folder(path) for path in (config.source, config.target))
     if has_text and not storage.exists(storage.join(config.output, stages.MANIFEST)):
-        embed.preload(config)
+        embed.preload(config, filter(None, (config.source, config.target)))
 
 
 def _check_text_options(config: MineConfig) -> None:

@@ -26,7 +26,7 @@ YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C is t
 class Settings(pydantic.BaseModel):
     """A frozen group of settings. Unknown keys are errors."""
 
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     ARGUMENTS: ClassVar[tuple[str, ...]] = ()  # the settings that a command takes as arguments; the others are options
 

@@ -75,8 +75,8 @@ def in_language(encoder: Encoder, lang: str | None) -> Encoder:
 class Preloads(Protocol):
     """An encoder that can read its files before they are needed."""
 
-    def preload(self) -> None:
-        """Start to read files in the background."""
+    def preload(self, num_bytes: float) -> None:
+        """Start to read in the background the files that texts of this size need."""
         ...
 
 

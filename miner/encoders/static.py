@@ -19,6 +19,7 @@ import numpy.typing as npt
 import xxhash
 
 from miner.arrays import Floats32, Ints32
+from miner.encoders.piece_table import SPACE, PieceTable
 from miner.encoders.vector_sums import VectorSums
 from miner.encoders.word_cache import MAX_CACHED_WORDS, PieceIds, WordCache
 from miner.errors import ModelError
@@ -32,13 +33,13 @@ VECTORS = "vectors.safetensors"
 PIECES = "sentencepiece.model"
 DAMAGED = "download or train the encoder again"  # remedy
 
+MAX_PART_CHARACTERS = 1 << 15  # which are split by a part of the SentencePiece model; the whole model takes as long to load
 HASHED_BYTES = 1 << 20  # at a time: blocks that stay in the cache are hashed several times as fast as a whole file
 INT8_MAX = 127
 HALF_MAX, HALF_ZERO = 7, 8  # largest value of 4 bits, and the code of 0
 CLIPPED = (1.0, 0.9, 0.8, 0.7)  # largest values of a row of 4 bits, relative to its largest component: larger components are clipped
 METADATA = "__metadata__"  # in the header of a safetensors file
 DTYPES = {"I8": np.int8, "U8": np.uint8, "F32": np.float32}  # by their names there
-SPACE = "\u2581"  # SentencePiece's symbol for a space
 
 Layout = dict[str, tuple[tuple[int, ...], str]]  # shape and dtype of each tensor
 
@@ -61,6 +62,7 @@ class StaticEncoder(VectorSums):
             if not isinstance(value, int) or not 1 <= value <= self.dim:
                 raise ModelError(f"{self.folder / SETTINGS}: no valid dimension `{name}`; download or train the encoder again")
         self._pieces_lock = threading.Lock()
+        self._num_characters = 0  # that were split
         self.words = WordCache(self._split, max_cached_words)
 
     @cached_property
@@ -107,7 +109,8 @@ class StaticEncoder(VectorSums):
         """The tensors of the vectors' file: `vectors` (pieces, eight_bit_dims) and `scales` (pieces,), and those of 4 bits."""
         from safetensors import SafetensorError
 
-        path, num_pieces = self.folder / VECTORS, self.pieces.get_piece_size()
+        num_pieces = self.pieces.get_piece_size() if self._table is None else len(self._table)
+        path = self.folder / VECTORS
         expected: Layout = {"vectors": ((num_pieces, self.eight_bit_dims), "int8"), "scales": ((num_pieces,), "float32")}
         if half_dims := self.dim - self.eight_bit_dims:
             expected |= {"halves": ((num_pieces, half_dims // 2), "uint8"), "half_scales": ((num_pieces,), "float32")}
@@ -123,8 +126,13 @@ class StaticEncoder(VectorSums):
             raise ModelError(f"{path}: contains NaN or infinite values; {DAMAGED}")
         return stored
 
-    def preload(self) -> None:
-        """Start to read the SentencePiece model in a background thread, which takes half a second and does not hold Python's lock."""
+    def preload(self, num_bytes: float) -> None:
+        """Start to read the SentencePiece model in a background thread, which takes half a second and does not hold Python's lock.
+
+        Texts of few bytes need only a part of it.
+        """
+        if num_bytes <= MAX_PART_CHARACTERS:
+            return
 
         def read() -> None:
             with suppress(ModelError):  # raised again where the model is used
@@ -140,12 +148,23 @@ class StaticEncoder(VectorSums):
 
     @cached_property
     def _pieces(self) -> Any:
+        return self._load_model(self._read_bytes(PIECES))
+
+    def _load_model(self, model: bytes) -> Any:
         from sentencepiece import SentencePieceProcessor
 
         try:
-            return SentencePieceProcessor(model_proto=self._read_bytes(PIECES))
+            return SentencePieceProcessor(model_proto=model)
         except (RuntimeError, TypeError, ValueError) as error:
             raise ModelError(f"{self.folder / PIECES}: not a SentencePiece model; download or train the encoder again") from error
+
+    @cached_property
+    def _table(self) -> PieceTable | None:
+        """The pieces; None for a model in an unusual layout, of which no part can be read."""
+        try:
+            return PieceTable(self._read_bytes(PIECES))
+        except (IndexError, ValueError):
+            return None
 
     @cached_property
     def splits_by_word(self) -> bool:
@@ -154,20 +173,30 @@ class StaticEncoder(VectorSums):
         If two segmentations of a word have equal scores, the surrounding sentence may decide between them by a rounding error (once
         in 60,000 real sentences); a word on its own is always split the same way.
         """
-        try:
-            names = self.pieces.id_to_piece(list(range(self.pieces.get_piece_size())))
-            normalized = self.pieces.normalize(" a  b ")
-        except (RuntimeError, ValueError) as error:
-            raise ModelError(f"{self.folder / PIECES}: damaged ({error}); {DAMAGED}") from error
-        return bool(normalized == f"{SPACE}a{SPACE}b") and not any(SPACE in name[1:] for name in names)
+        if self._table is None or self._table.crosses_spaces:
+            return False
+        return bool(self._normalizer.normalize(" a  b ") == f"{SPACE}a{SPACE}b")
+
+    @cached_property
+    def _normalizer(self) -> Any:
+        """A processor that normalizes texts as that of all pieces does."""
+        return self.pieces if self._table is None else self._load_model(self._table.part([])[0])
 
     def split_texts(self, texts: list[str]) -> PieceIds:
         """Split n texts into pieces."""
         return self.words.split_texts(texts) if self.splits_by_word else PieceIds.from_lists(self._split(texts))
 
     def _split(self, texts: list[str]) -> list[list[int]]:
-        ids: list[list[int]] = self.pieces.encode(texts, num_threads=1)
-        return ids
+        with self._pieces_lock:
+            self._num_characters += sum(map(len, texts))
+            is_small = self._num_characters <= MAX_PART_CHARACTERS and "_pieces" not in self.__dict__
+        ids: list[list[int]]
+        if not is_small or self._table is None or not self.splits_by_word:
+            ids = self.pieces.encode(texts, num_threads=1)
+            return ids
+        part, pieces = self._table.part(self._normalizer.normalize(texts))
+        ids, numbers = self._load_model(part).encode(texts, num_threads=1), pieces.tolist()
+        return [[numbers[piece] for piece in text] for text in ids]
 
 
 def _map_tensors(file: BinaryIO) -> dict[str, npt.NDArray[Any]]:

@@ -18,7 +18,7 @@ from miner.progress import add_work
 
 Result = TypeVar("Result")
 
-MAX_SLICE_TEXTS = 1 << 15  # per thread and call: larger slices repeat more of their words
+MIN_SLICE_TEXTS, MAX_SLICE_TEXTS = 1 << 6, 1 << 15  # per thread and call: larger slices repeat more of their words
 SUMMED_TEXTS = 4096  # at a time: 4 MB at dimension 256, which fits the cache
 
 
@@ -88,7 +88,7 @@ class VectorSums(ABC):
     def _map_slices(self, function: Callable[[slice, PieceIds], Result], texts: list[str]) -> list[Result]:
         """Call a function with the rows and pieces of slices of n texts, in one thread per core."""
         cores = devices.available_cores()
-        size = max(1, min(MAX_SLICE_TEXTS, ceil(len(texts) / cores)))
+        size = min(MAX_SLICE_TEXTS, max(MIN_SLICE_TEXTS, ceil(len(texts) / cores)))
         slices = [slice(start, start + size) for start in range(0, len(texts), size)]
 
         def map_slice(rows: slice) -> Result:

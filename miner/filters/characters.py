@@ -1,7 +1,7 @@
 """Scores of texts by counts of their characters: lengths, and the shares of letters, of a script, of junk and of repeats.
 
-The texts become one array of code points; a boolean table over all 1.1 million code points says which of them count. A table takes
-a few milliseconds to build, a lookup about a nanosecond.
+The texts become one array of code points; a table over all 1.1 million code points says which of them count, and a lookup takes about a
+nanosecond.
 """
 
 import re
@@ -15,7 +15,6 @@ import regex
 from miner.arrays import Bools, Floats, Hashes, Ints, bounds_of, mark_run_starts, sum_rows
 
 NUM_CODE_POINTS = 0x110000
-SURROGATES = range(0xD800, 0xE000)
 
 
 # ISO 15924 codes that cover several Unicode scripts; every other code is a Unicode script itself.
@@ -30,22 +29,29 @@ LETTERS = r"[\p{L}\p{M}]"  # includes marks, because the vowels of Indic scripts
 SHARED_LETTERS = r"(?V1)[[\p{scx=Zyyy}\p{scx=Zinh}]&&[\p{L}\p{M}]]"  # letters and marks that belong to no single script
 
 
+class _CodePointTable:
+    """Which characters match a pattern of one character; tested when a character first occurs."""
+
+    def __init__(self, pattern: str) -> None:
+        self.matches = regex.compile(pattern).match
+        self.states: npt.NDArray[np.uint8] = np.zeros(NUM_CODE_POINTS, np.uint8)  # 0: not tested, 1: no match, 2: match
+
+    def look_up(self, codes: npt.NDArray[np.uint32]) -> Bools:
+        """Return (m,) whether each of (m,) code points matches."""
+        states = self.states[codes]
+        if not states.all():
+            is_new = np.zeros(NUM_CODE_POINTS, bool)
+            is_new[codes[states == 0]] = True
+            new = np.flatnonzero(is_new)
+            self.states[new] = [2 if self.matches(chr(code)) else 1 for code in new.tolist()]
+            states = self.states[codes]
+        matches: Bools = states == 2
+        return matches
+
+
 @lru_cache(maxsize=16)
-def code_point_table(pattern: str) -> Bools:
-    """Return (NUM_CODE_POINTS,) whether each character matches the pattern. regex.error for an invalid pattern."""
-    table = np.zeros(NUM_CODE_POINTS, dtype=bool)
-    flags, body = ("(?V1)", pattern[5:]) if pattern.startswith("(?V1)") else ("", pattern)
-    for match in regex.finditer(f"{flags}(?:{body})+", _all_characters()):  # runs: a tenth of the matches
-        table[match.start() : match.end()] = True
-    table[SURROGATES.start : SURROGATES.stop] = False
-    return table
-
-
-@lru_cache(maxsize=1)
-def _all_characters() -> str:
-    codes = np.arange(NUM_CODE_POINTS, dtype=np.uint32)
-    codes[SURROGATES.start : SURROGATES.stop] = 0
-    return codes.tobytes().decode("utf-32-le")
+def _code_point_table(pattern: str) -> _CodePointTable:
+    return _CodePointTable(pattern)
 
 
 def script_letters(script: str) -> str | None:
@@ -72,11 +78,11 @@ class CharacterTable:
 
     def count(self, pattern: str) -> Ints:
         """Return (n,) the number of characters of each text that match a single-character pattern."""
-        return self.sum(code_point_table(pattern)[self.codes])
+        return self.sum(_code_point_table(pattern).look_up(self.codes))
 
     def count_runs(self, pattern: str) -> Ints:
         """Return (n,) the number of runs in each text of characters that match a single-character pattern."""
-        inside = code_point_table(pattern)[self.codes]
+        inside = _code_point_table(pattern).look_up(self.codes)
         before = np.append(False, inside[:-1])
         before[self.bounds[:-1][self.lengths > 0]] = False  # a run does not continue across texts
         return self.sum(inside & ~before[: len(inside)])

@@ -2,10 +2,11 @@
 
 import contextlib
 import logging
+import math
 import posixpath
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -119,7 +120,7 @@ def pipeline(
     if warns:
         mining_profile.warn_of_languages(profile, [lang])
     if isinstance(encoder, Preloads) and not storage.exists(storage.join(config.output, EMBEDDINGS_MANIFEST)):
-        encoder.preload()  # while the inputs are read
+        encoder.preload(_num_bytes(inputs))  # while the inputs are read
     times.append(time.perf_counter())
     _stage(config.output, lang, settings, encoder).start()  # before any work, because the folder can hold another encoder's embeddings
     form = _choose_tokens(config, encoder, profile)
@@ -336,12 +337,17 @@ def recorded_fingerprint(output: str) -> str | None:
     return None if config is None else config.get("fingerprint")
 
 
-def preload(settings: EncoderSettings) -> None:
-    """Start to read the encoder of these settings in the background, if it is a static one on this machine."""
+def preload(settings: EncoderSettings, inputs: Iterable[str]) -> None:
+    """Start to read the encoder of these settings in the background for these inputs, if it is a static one on this machine."""
     is_here = settings.encoder == BUILTIN or Path(settings.encoder).is_dir()
     encoder = load_once(settings) if is_here and find_kind(settings.encoder) == STATIC else None
     if isinstance(encoder, Preloads):
-        encoder.preload()
+        encoder.preload(_num_bytes(inputs))
+
+
+def _num_bytes(inputs: Iterable[str]) -> float:
+    """Return the size of files, as they are stored; infinity if one is not a file on this machine."""
+    return sum(Path(uri).stat().st_size if Path(uri).is_file() else math.inf for uri in inputs)
 
 
 def has_fingerprint(settings: EncoderSettings, fingerprint: str) -> bool:

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from miner import devices
 from miner.devices import upload
-from miner.encoders import load_encoder, static, static_export
+from miner.encoders import load_encoder, piece_table, static, static_export
 from miner.encoders.base import PieceEncoder
 from miner.errors import ConfigError, ModelError, first_line
 from miner.io import checksums, storage
@@ -95,7 +95,7 @@ def _start_from(base: PieceEncoder, pieces: Sequence[str], vectors: PieceVectors
     """
     processor, unknown = base.pieces, base.pieces.unk_id()
     ids = [processor.piece_to_id(piece) for piece in pieces]
-    words = processor.encode([piece.replace(static.SPACE, " ") for piece in pieces])
+    words = processor.encode([piece.replace(piece_table.SPACE, " ") for piece in pieces])
     lists = [word if piece == unknown else [piece] for piece, word in zip(ids, words, strict=True)]
     bags = PieceBags.from_lists(lists, None)
     offsets = torch.from_numpy(bags.bounds[:-1])

@@ -3,7 +3,7 @@
 import io
 import random
 import shutil
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -49,13 +49,13 @@ def test_vectors_do_not_depend_on_the_batch(toy_encoder: Path) -> None:
 
 def test_preloading_changes_no_vector_and_leaves_errors_to_the_use(toy_encoder: Path, tmp_path: Path) -> None:
     encoder = static.StaticEncoder(toy_encoder)
-    encoder.preload()
+    encoder.preload(1 << 30)
     np.testing.assert_array_equal(encoder.encode(["one two", "un"]), load_encoder(str(toy_encoder)).encode(["one two", "un"]))
     folder = shutil.copytree(toy_encoder, tmp_path / "damaged")
     (folder / "checksums.json").unlink(missing_ok=True)
     (folder / "sentencepiece.model").write_bytes(b"no model")
     damaged = static.StaticEncoder(folder)
-    damaged.preload()
+    damaged.preload(1 << 30)
     with pytest.raises(ModelError, match="not a SentencePiece model"):
         damaged.encode(["one"])
 
@@ -70,6 +70,7 @@ def test_splitting_by_word_equals_splitting_by_sentence() -> None:
     texts += ["  a   b ", " ", "", "\u2581", "日本語のテキスト、空白なし。", "ｆｕｌｌ　ｗｉｄｔｈ"]
     assert encoder.splits_by_word
     pieces = encoder.split_texts(texts)
+    assert len(pieces.ids) > static.MAX_PART_CHARACTERS  # too many for a part of the model
     assert [pieces.ids[start:end].tolist() for start, end in pairwise(pieces.bounds)] == encoder.pieces.encode(texts)
 
 
@@ -92,6 +93,31 @@ def test_pieces_that_cross_spaces(tmp_path: Path) -> None:
     assert not encoder.splits_by_word
     assert any("\u2581" in piece[1:] for piece in pieces.encode(lines[0], out_type=str))
     np.testing.assert_allclose(encoder.encode(lines[:3]), [reference(tmp_path, line) for line in lines[:3]], atol=1e-6)
+
+
+def test_few_texts_are_split_by_a_part_of_the_model() -> None:
+    encoder = static.StaticEncoder(load_encoder("builtin").folder)  # type: ignore[attr-defined]
+    texts = [line for path in sorted(EXAMPLES.glob("*.txt")) for line in path.read_text(encoding="utf-8").splitlines()[600:660:4]]
+    texts += ["", " ", "\u2581", "<unk> <s>", "\x00 \U0001f600\U0001f600 zzzz", "x" * 300, "日本語のテキスト" * 9, "ｆｕｌｌ　\ufb01"]
+    pieces = [encoder.split_texts([text]) for text in texts] + [encoder.split_texts(texts)]
+    assert "_pieces" not in encoder.__dict__
+    whole = encoder.pieces.encode(texts)
+    assert [part.ids.tolist() for part in pieces] == [*whole, list(chain.from_iterable(whole))]
+
+
+@pytest.mark.parametrize("options", [{"model_type": "unigram", "byte_fallback": True}, {"model_type": "bpe"}])
+def test_parts_of_models_with_other_types_of_pieces(options: dict[str, object], tmp_path: Path) -> None:
+    lines = (EXAMPLES / "de.txt").read_text(encoding="utf-8").splitlines()[:400]
+    for symbols in (["<user>"], ["Tom hat"], ["u" * 130]):  # the second crosses a space, the third is in another layout
+        model = io.BytesIO()
+        train = sentencepiece.SentencePieceTrainer.train
+        train(sentence_iterator=iter(lines), model_writer=model, vocab_size=600, user_defined_symbols=symbols, minloglevel=2, **options)
+        static.save(tmp_path, np.ones((600, 8)), model.getvalue())
+        texts = [*lines[:20], "Tom hat <user> Tom", "日本 ß", "u" * 200]
+        pieces = static.StaticEncoder(tmp_path).split_texts(texts)
+        whole = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue()).encode(texts)
+        assert [pieces.ids[start:end].tolist() for start, end in pairwise(pieces.bounds)] == whole
+        (tmp_path / "checksums.json").unlink()
 
 
 def test_vectors_are_rounded_to_8_bits_of_their_largest_component(toy_encoder: Path, tmp_path: Path) -> None:
