@@ -1,10 +1,11 @@
 """Training: speed against the trainer of sentence-transformers, memory with and without gradient cache, and killed runs.
 
     python benchmarks/training.py speed     (needs `pip install datasets` for sentence-transformers)
+    python benchmarks/training.py speed --model DIR --batch 32     (a pretrained model, such as E5-small with its 250,037 pieces)
     python benchmarks/training.py memory
     python benchmarks/training.py soak      (kills and resumes a run at random moments; its encoder must equal that of an uninterrupted one)
 
-The transformer has random weights, XLM-R's architecture and a tokenizer trained on the demo corpora. Pairs are lines of the demo
+Without --model, the transformer has random weights, XLM-R's architecture and a tokenizer trained on the demo corpora. Pairs are lines of the demo
 corpora; they are not translations, which affects neither speed nor memory.
 """
 
@@ -112,20 +113,35 @@ def time_sentence_transformers(folder: Path, batch: int, steps: int, dtype: str)
 
 
 def speed(arguments: argparse.Namespace) -> None:
-    """Time both trainers alternately, so that other load affects both."""
+    """Time both trainers alternately, each in a process of its own, so that other load affects both."""
+    figures: dict[str, list[list[float]]] = {"miner": [], "sentence-transformers": []}
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        prepare(folder, arguments.size)
-        seconds_by_trainer: dict[str, list[float]] = {"miner": [], "sentence-transformers": []}
+        prepare(Path(name), arguments.size)
+        if arguments.model:
+            shutil.rmtree(Path(name) / "model")
+            shutil.copytree(arguments.model, Path(name) / "model")
         for _ in range(arguments.rounds):
-            size = arguments.batch, arguments.steps
-            seconds_by_trainer["miner"].append(time_miner(folder, *size, None, arguments.dtype))
-            seconds_by_trainer["sentence-transformers"].append(
-                time_sentence_transformers(folder, arguments.batch, arguments.steps, arguments.dtype)
-            )
-    for trainer, seconds in seconds_by_trainer.items():
-        rates = [arguments.batch * arguments.steps / second for second in seconds]
-        print(f"{trainer}: median {statistics.median(rates):,.0f} pairs/s of {', '.join(f'{rate:,.0f}' for rate in rates)}")
+            for trainer, values in figures.items():
+                command = [sys.executable, __file__, "speed-of", "--model", name, "--trainer", trainer, "--dtype", arguments.dtype]
+                command += ["--batch", str(arguments.batch), "--steps", str(arguments.steps)]
+                values.append(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1]))
+    for trainer, values in figures.items():
+        rates, seconds, gigabytes = ([row[column] for row in values] for column in range(3))
+        print(
+            f"{trainer}: median {statistics.median(rates):,.1f} pairs/s of {', '.join(f'{rate:,.1f}' for rate in rates)};"
+            f" {min(seconds):.1f} s of processor time for the run; peak memory {max(gigabytes):.2f} GB"
+        )
+
+
+def print_speed(arguments: argparse.Namespace) -> None:
+    """Print pairs per second, processor time and peak memory (GB) of one run of a trainer."""
+    size = arguments.batch, arguments.steps
+    if arguments.trainer == "miner":
+        seconds = time_miner(Path(arguments.model), *size, None, arguments.dtype)
+    else:
+        seconds = time_sentence_transformers(Path(arguments.model), *size, arguments.dtype)
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    print(json.dumps([arguments.batch * arguments.steps / seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e6]))
 
 
 def memory(_: argparse.Namespace) -> None:
@@ -186,13 +202,15 @@ def train(folder: Path, output: str, seconds: float | None) -> bool:
     return True
 
 
-COMMANDS = {"speed": speed, "memory": memory, "memory-of": print_peak_memory, "soak": soak}
+COMMANDS = {"speed": speed, "speed-of": print_speed, "memory": memory, "memory-of": print_peak_memory, "soak": soak}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=next(islice((__doc__ or "").splitlines(), 1)))
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("--size", choices=SIZES, default="small")
+    parser.add_argument("--model", help="directory of a model of sentence-transformers; by default, a random one of --size")
+    parser.add_argument("--trainer", choices=["miner", "sentence-transformers"])
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)

@@ -1,8 +1,8 @@
 """The transformer in training: tokens, hidden states, pooling and an optional head."""
 
-import copy
 import inspect
 import logging
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +25,8 @@ from miner.training.models import export
 from miner.training.settings import TransformerSettings
 
 CPU_CHUNK_TEXTS = 64  # few enough for similar lengths, enough to keep the CPU busy
+# A tokenizer stores its limit, and batches may be tokenised in a background thread during an evaluation.
+_tokenizing = threading.Lock()
 
 logger = logging.getLogger(__name__)
 
@@ -59,8 +61,6 @@ class Transformer(nn.Module):
             raise ConfigError(f"encoder.model {settings.model}: the encoder of an encoder-decoder cannot be trained alone; choose another")
         self.model = model.float()
         self.tokenizer = parts.load_tokenizer(self.recipe)
-        # A copy: a tokenizer stores its limit, and batches may be tokenised in a background thread during an evaluation.
-        self._training_tokenizer = copy.deepcopy(self.tokenizer)
         if self.tokenizer.pad_token_id is None:
             raise ConfigError(f"{settings.model}: its tokenizer has no padding token; choose another encoder.model")
         self.max_length = parts.token_limit(self.recipe, settings.max_tokens, self.tokenizer, self.model)
@@ -138,21 +138,21 @@ class Transformer(nn.Module):
 
     def tokenize_views(self, views: Sequence[View | MixedView], random: np.random.Generator) -> Tokens:
         """Tokenise the texts of all views, concatenated, with the limit of training."""
-        tokenizer, limit = self._training_tokenizer, self.max_length
-        tokenized = [self._tokenize(tokenizer, limit, *part.read(random)) for view in views for part in view.parts]
+        tokenized = [self._tokenize(self.max_length, *part.read(random)) for view in views for part in view.parts]
         inputs = {name: [row for tokens in tokenized for row in tokens.inputs[name]] for name in tokenized[0].inputs}
         lengths, is_cut = (np.concatenate([getattr(tokens, name) for tokens in tokenized]) for name in ("lengths", "is_cut"))
         return Tokens(inputs, lengths, is_cut)
 
     def tokenize(self, texts: Sequence[str], partners: Sequence[str] | None = None) -> Tokens:
         """Tokenise texts, or pairs of texts as one sequence each, with the limit of the exported encoder."""
-        return self._tokenize(self.tokenizer, self._inference_max_length, texts, partners)
+        return self._tokenize(self._inference_max_length, texts, partners)
 
-    def _tokenize(self, tokenizer: Any, limit: int | None, texts: Sequence[str], partners: Sequence[str] | None) -> Tokens:
+    def _tokenize(self, limit: int | None, texts: Sequence[str], partners: Sequence[str] | None) -> Tokens:
         prompted = [self.recipe.prompt + text for text in texts] if self.recipe.prompt else list(texts)
         second = {} if partners is None else {"text_pair": list(partners)}
         truncation: dict[str, Any] = {"truncation": False} if limit is None else {"truncation": True, "max_length": limit}
-        tokens = tokenizer(prompted, **second, **truncation, return_attention_mask=False)
+        with _tokenizing:
+            tokens = self.tokenizer(prompted, **second, **truncation, return_attention_mask=False)
         inputs: dict[str, list[list[int]]] = {
             name: tokens[name] for name in ("input_ids", "token_type_ids") if name in tokens and name in self._model_inputs
         }

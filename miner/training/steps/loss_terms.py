@@ -154,6 +154,8 @@ class MomentumSettings(ObjectiveSettings):
 class MomentumTerm(LossTerm):
     """Contrast of the encoders' queries with keys of momentum encoders; negatives are queues of earlier keys."""
 
+    reads_all_weights = True
+
     def __init__(self, settings: MomentumSettings, context: LossContext) -> None:
         super().__init__(settings, context)
         # Momentum encoders. Checkpoints name their tensors after `slow` and `queues`.

@@ -116,6 +116,7 @@ class LossTerm(nn.Module, ABC):
     """One loss of the weighted sum. `views` names the views it uses, if the batch has them."""
 
     views: tuple[str, ...] = (ANCHOR, POSITIVE)
+    reads_all_weights = False  # of the encoders, and not only in their forward passes
 
     def __init__(self, settings: Any, context: LossContext) -> None:  # noqa: ARG002
         super().__init__()

@@ -28,7 +28,8 @@ from miner.training.steps.batch_results import BatchResult, mean_losses
 from miner.training.steps.distributed import Accelerator
 from miner.training.steps.grad_cache import EncodingPass, reseed
 from miner.training.steps.mixing import Stream
-from miner.training.steps.step import ClassifierTerm, TrainingStep
+from miner.training.steps.sparse_adamw import SparseAdamW, sparse_tables
+from miner.training.steps.step import ClassifierTerm, LossTerm, TrainingStep
 from miner.training.steps.training_log import CheckpointState, SourceCounts, TrainingLog, TrainingProgress
 from miner.training.steps.validation import Validation
 
@@ -55,7 +56,9 @@ class Trainer:
         with errors.explain_model_too_large(self.accelerator.device):
             self.root = nn.ModuleList([*towers, *self.terms]).to(self.accelerator.device)
         self.weights = [weight for weight in self.root.parameters() if weight.requires_grad]
-        self.optimizer = self.accelerator.prepare(_build_adamw(self.weights, settings))
+        tables = _choose_sparse_tables(self.root, towers, self.terms, settings, accelerator)
+        self.adamw = _build_adamw(self.weights, tables, settings)
+        self.optimizer = self.accelerator.prepare(self.adamw)
         self.loader = BatchLoader(streams, towers, settings, accelerator)
         self.progress = TrainingProgress()
         self.drawn = DrawnCounts.of(streams)  # in the steps that were taken; the loader may be ahead
@@ -134,8 +137,10 @@ class Trainer:
         for tower in self.towers:
             tower.finish_backward()
         distributed.average_gradients(self.weights, self.accelerator)
+        rows = self.adamw.join_gradients()
         if self.settings.clip is not None:
-            self.accelerator.clip_grad_norm_(self.weights, self.settings.clip)
+            dense = [weight for weight in self.weights if weight.grad is not None and not weight.grad.is_sparse]
+            self.accelerator.clip_grad_norm_([*dense, *rows], self.settings.clip)
         self.optimizer.step()
         for term in self.terms:
             term.after_optimizer_step(self.towers)
@@ -199,7 +204,7 @@ class Trainer:
 
     def export_encoders(self, best_by: str = "") -> None:
         """Write the encoder in its current state, or both as one folder, with the classifiers beside the first."""
-        errors.check_weights(self.weights, self.progress.step)
+        self._check_weights()
         if self.is_main_process:
             with checkpoints.atomic_folder(self.output / encoder_name(best_by)) as folder:
                 folders = [folder] if len(self.towers) == 1 else export.save_pair(folder, self.towers[0].settings, self.towers[0].dim)
@@ -208,6 +213,11 @@ class Trainer:
                 for title, term in self._classifiers():
                     save_head(folders[0] / f"{title}.safetensors", term.head, term.labels)
         self.accelerator.wait_for_everyone()
+
+    def _check_weights(self) -> None:
+        """Complete the weights before they are stored. Raises DataError for NaN or infinite ones."""
+        self.adamw.catch_up()
+        errors.check_weights(self.weights, self.progress.step)
 
     def _classifiers(self) -> Iterator[tuple[str, ClassifierTerm]]:
         """Yield the losses that train a classifier, with their names."""
@@ -218,7 +228,7 @@ class Trainer:
 
     def save_checkpoint(self) -> None:
         self.read_losses()
-        errors.check_weights(self.weights, self.progress.step)
+        self._check_weights()
         state: CheckpointState = {
             "progress": self.progress,
             "examples_of_sources": self.drawn.of_sources,
@@ -270,10 +280,21 @@ def learning_rate(step: int, num_steps: int, settings: TrainingSettings) -> floa
     return settings.lr * warmup_factor * max(settings.floor, decay)
 
 
-def _build_adamw(weights: Sequence[Tensor], settings: TrainingSettings) -> torch.optim.AdamW:
+def _choose_sparse_tables(
+    root: nn.Module, towers: Sequence[Any], terms: Sequence[LossTerm], settings: TrainingSettings, accelerator: Accelerator
+) -> list[nn.Embedding]:
+    """Return the token tables of which a step on a CPU updates the rows that it reads.
+
+    A GPU updates whole tables in no time. Losses that read whole tables, as momentum encoders do, leave them dense.
+    """
+    is_alone = accelerator.device.type == "cpu" and accelerator.num_processes == 1 and settings.dtype != "float16"
+    return sparse_tables(root, towers) if is_alone and not any(term.reads_all_weights for term in terms) else []
+
+
+def _build_adamw(weights: Sequence[Tensor], tables: Sequence[nn.Embedding], settings: TrainingSettings) -> SparseAdamW:
     """Build the optimizer; weight decay applies to matrices, not to biases and norms."""
     groups = [
         {"params": [weight for weight in weights if weight.dim() > 1], "weight_decay": settings.weight_decay},
         {"params": [weight for weight in weights if weight.dim() <= 1], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW([group for group in groups if group["params"]], lr=settings.lr, betas=settings.betas, fused=True)
+    return SparseAdamW([group for group in groups if group["params"]], tables, lr=settings.lr, betas=settings.betas, fused=True)

@@ -21,13 +21,17 @@ from miner.training.steps import checkpoints
 STEPS = 60
 
 
-def write_config(folder: Path) -> Path:
-    """Write a config of two losses with state of their own, a score every 4 steps and a checkpoint every 3."""
+STATEFUL = [{"loss": "momentum", "queue": 50, "momentum": 0.9}, {"loss": "mlm"}]  # losses with a state of their own, and whole tables
+SPARSE = [{"loss": "info_nce"}]  # which updates rows of the token table
+
+
+def write_config(folder: Path, objective: list[dict[str, object]]) -> Path:
+    """Write a config with a score every 4 steps and a checkpoint every 3."""
     tiny.save_transformer(folder / "model")
     tiny.write_pairs(folder / "pairs.tsv")
     tiny.write_pairs(folder / "dev.tsv", rows=40, seed=5)
     values = tiny.config(folder, steps=STEPS, checkpoint_every=3, log_every=1)
-    values["objective"] = [{"loss": "momentum", "queue": 50, "momentum": 0.9}, {"loss": "mlm"}]
+    values["objective"] = objective
     values["evaluation"] = {"files": [str(folder / "dev.tsv")], "columns": {"source": "en", "target": "de"}, "every": 4}
     (folder / "config.yaml").write_text(yaml.safe_dump(values))
     return folder / "config.yaml"
@@ -44,8 +48,9 @@ def read_outputs(folder: Path) -> dict[str, object]:
 
 
 @pytest.mark.slow
-def test_killed_and_resumed_run_has_the_outputs_of_an_uninterrupted_run(tmp_path: Path) -> None:
-    config, delay_seconds = write_config(tmp_path), random.Random(tmp_path.name).uniform(0, 0.5)
+@pytest.mark.parametrize("objective", [STATEFUL, SPARSE], ids=["stateful", "sparse"])
+def test_killed_and_resumed_run_has_the_outputs_of_an_uninterrupted_run(objective: list[dict[str, object]], tmp_path: Path) -> None:
+    config, delay_seconds = write_config(tmp_path, objective), random.Random(tmp_path.name).uniform(0, 0.5)
     arguments = ["train", str(config), "--output", str(tmp_path / "killed")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen([sys.executable, "-m", "miner.cli.main", *arguments], stderr=subprocess.DEVNULL, env=environment)
