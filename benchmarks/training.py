@@ -5,8 +5,8 @@
     python benchmarks/training.py memory
     python benchmarks/training.py soak      (kills and resumes a run at random moments; its encoder must equal that of an uninterrupted one)
 
-Without --model, the transformer has random weights, XLM-R's architecture and a tokenizer trained on the demo corpora. Pairs are lines of the demo
-corpora; they are not translations, which affects neither speed nor memory.
+Without --model, the transformer has random weights, XLM-R's architecture and a tokenizer trained on the demo corpora. Pairs are lines
+of the demo corpora; they are not translations, which affects neither speed nor memory.
 """
 
 import argparse
