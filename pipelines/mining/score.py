@@ -11,7 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy as np
 from miner import languages
 from miner.arrays import Floats, Ids, Ints
 from miner.config.choices import MARGINS
-from miner.config.commands import EmbedConfig, EncoderSettings, ScoreConfig, TextSettings, TokenSettings
+from miner.config.commands import EmbedConfig, EncoderSettings, ScoreConfig, TextSettings
 from miner.encoders import choose_side, mining_profile
 from miner.errors import ConfigError, DataError
 from miner.filters import language
@@ -42,7 +42,6 @@ from pipelines.corpus import embed
 from pipelines.mining import inputs, rescore, rescore_choice
 from pipelines.mining.line_pairs import LinePairs
 from pipelines.mining.rescore import RescoredSide
-from pipelines.mining.rescore_choice import Rescoring
 from pipelines.mining.scored_lines import ENDINGS, SELECTED, ScoredLines, ScoreWriter, is_output
 from pipelines.mining.summary import describe_side
 from pipelines.search import exact
@@ -110,16 +109,16 @@ def run(
     backgrounds = _open_backgrounds(config)
     seconds: dict[str, float] = defaultdict(float)
     with claim_output(work):
-        embedding = _Embedding(config, work, seconds, options)
+        embed_text = partial(_embed_text, config, work, options, seconds)
         source, target = (
-            open_corpus(embedded[side]) if embedded and side in embedded else embedding.corpus(side, uri, settings)
+            open_corpus(embedded[side]) if embedded and side in embedded else embed_text(side, uri, settings)
             for side, uri, settings in zip(SIDES, bitext.uris, bitext.settings, strict=True)
         )
         inputs.check_pair(source, target)
         _check_size({"source": source, "target": target}, config)
         for side, path in config.backgrounds().items():
             if side not in backgrounds:
-                backgrounds[side] = embedding.corpus(f"background-{side}", path, config.part(TextSettings))
+                backgrounds[side] = embed_text(f"background-{side}", path, config.part(TextSettings))
         for background in backgrounds.values():
             inputs.check_pair(source, background)
         profile = embed.profile_of(config, source)
@@ -127,7 +126,7 @@ def run(
         mining_profile.warn_of_languages(profile, langs)
         language.warn_if_unrated(config.pair_filters.bounds(), langs, config.lang_id_model)
         start = time.perf_counter()
-        sides = _Search(source, target, backgrounds, config, work).run(options)
+        sides = _search(config, {"source": source, "target": target}, backgrounds, work, options)
         seconds["search"] = time.perf_counter() - start
         start = time.perf_counter()
         probability = profile.of_line_pairs().probability_bound(config.margin, sides[0].rescored is not None, config.min_probability)
@@ -177,26 +176,18 @@ def _open_backgrounds(config: ScoreConfig) -> dict[str, Corpus]:
     return backgrounds
 
 
-@dataclass(frozen=True)
-class _Embedding:
-    """Embeds texts under the work folder, and adds up the seconds."""
-
-    config: ScoreConfig
-    work: str
-    seconds: dict[str, float]
-    options: Sequence[str]
-
-    def corpus(self, name: str, text: str, settings: TextSettings) -> Corpus:
-        """Embed a text as the corpus WORK/`name`."""
-        output = storage.join(self.work, name)
-        side, lang = ("source", self.config.source_lang) if name.endswith("source") else ("target", self.config.target_lang)
-        embed_settings = {**dict(settings), **dict(choose_side(self.config, lang, default=side))}
-        embed_settings |= {"sentence_filters": self.config.sentence_filters, "lang_id_model": self.config.lang_id_model}
-        embed_settings |= dict(self.config.part(TokenSettings))
-        result = embed.run(EmbedConfig(inputs=(text,), output=output, lang=lang, replace=True, **embed_settings), self.options)
-        for stage, seconds in result.seconds.items():
-            self.seconds[stage] += seconds
-        return open_corpus(output)
+def _embed_text(
+    config: ScoreConfig, work: str, options: Sequence[str], seconds: dict[str, float], name: str, text: str, settings: TextSettings
+) -> Corpus:
+    """Embed a text as the corpus WORK/`name`, and add up the seconds by stage."""
+    output = storage.join(work, name)
+    side, lang = ("source", config.source_lang) if name.endswith("source") else ("target", config.target_lang)
+    embed_settings = {**config.shared(EmbedConfig), **dict(settings), **dict(choose_side(config, lang, default=side))}
+    embed_settings |= {"inputs": (text,), "output": output, "lang": lang, "replace": True}
+    result = embed.run(EmbedConfig(**embed_settings), options)
+    for stage, spent in result.seconds.items():
+        seconds[stage] += spent
+    return open_corpus(output)
 
 
 @dataclass(frozen=True)
@@ -209,56 +200,36 @@ class _SearchedSide:
     late_means: NeighbourMeans  # if it is rescored
 
 
-@dataclass(frozen=True)
-class _Search:
-    """The search of both sides, each among the other side and its background."""
-
-    source: Corpus
-    target: Corpus
-    backgrounds: Mapping[str, Corpus]
-    config: ScoreConfig
-    work: str
-
-    @cached_property
-    def rescoring(self) -> Rescoring | None:
-        """How the neighbours are rescored."""
-        folders = storage.join(self.work, NEIGHBOURS, FORWARD), storage.join(self.work, CANDIDATES)
-        encoder, corpora = self.config.part(EncoderSettings), (self.source, self.target)
-        return rescore_choice.choose(self.config, self.config.k, encoder, corpora, folders)
-
-    @property
-    def requests(self) -> dict[str, tuple[Corpus, Corpus]]:
-        """Folder -> the two sides that are searched."""
-        requests = {NEIGHBOURS: (self.source, self.target)}
-        if "target" in self.backgrounds:
-            requests[f"{NEIGHBOURS}-in-target"] = (self.source, self.backgrounds["target"])
-        if "source" in self.backgrounds:
-            requests[f"{NEIGHBOURS}-in-source"] = (self.backgrounds["source"], self.target)
-        return requests
-
-    def run(self, options: Sequence[str]) -> tuple[_SearchedSide, _SearchedSide]:
-        """Search both directions. Return the source and the target."""
-        num_neighbours = self.config.k if self.rescoring is None else self.rescoring.num_neighbours(self.config.k)
-        requests = {name: SearchRequest(*sides, num_neighbours, self.config.device) for name, sides in self.requests.items()}
-        searches = {name: exact.run(request, storage.join(self.work, name)) for name, request in requests.items()}
-        run_pipeline(together(searches), options)
-        return self._side("source", FORWARD), self._side("target", BACKWARD)
-
-    def _side(self, name: str, direction: str) -> _SearchedSide:
-        corpus, other, k = getattr(self, name), "target" if name == "source" else "source", self.config.k
-        names = [request for request in (NEIGHBOURS, f"{NEIGHBOURS}-in-{other}") if request in self.requests]
-        folders = [storage.join(self.work, request, direction) for request in names]
+def _search(
+    config: ScoreConfig, corpora: Mapping[str, Corpus], backgrounds: Mapping[str, Corpus], work: str, options: Sequence[str]
+) -> tuple[_SearchedSide, _SearchedSide]:
+    """Search each side among the other side and its background. Return the source and the target."""
+    source, target = corpora["source"], corpora["target"]
+    encoder, folders = config.part(EncoderSettings), (storage.join(work, NEIGHBOURS, FORWARD), storage.join(work, CANDIDATES))
+    rescoring = rescore_choice.choose(config, config.k, encoder, (source, target), folders)
+    num_neighbours = config.k if rescoring is None else rescoring.num_neighbours(config.k)
+    searched = {NEIGHBOURS: (source, target)}  # folder -> the two sides that are searched
+    if "target" in backgrounds:
+        searched[f"{NEIGHBOURS}-in-target"] = (source, backgrounds["target"])
+    if "source" in backgrounds:
+        searched[f"{NEIGHBOURS}-in-source"] = (backgrounds["source"], target)
+    requests = {name: SearchRequest(*sides, num_neighbours, config.device) for name, sides in searched.items()}
+    run_pipeline(together({name: exact.run(request, storage.join(work, name)) for name, request in requests.items()}), options)
+    sides = []
+    for side, other, direction in (("source", "target", FORWARD), ("target", "source", BACKWARD)):
+        names = [name for name in (NEIGHBOURS, f"{NEIGHBOURS}-in-{other}") if name in searched]
         rescored, others = None, list[RescoredSide]()
-        if self.rescoring is not None:
-            corpora = [corpus, getattr(self, other), *([self.backgrounds[other]] if other in self.backgrounds else [])]
-            rescored, *others = rescore.rescored_sides(corpora, self.config.part(EncoderSettings), self.rescoring)
+        if rescoring is not None:
+            background = [backgrounds[other]] if other in backgrounds else []
+            rescored, *others = rescore.rescored_sides([corpora[side], corpora[other], *background], encoder, rescoring)
         means, late_means = [], []
-        for shard in corpus.shards:
-            ids, neighbours = _read_merged(folders, shard.name)
-            means.append(means_of(ids, neighbours, k))
+        for shard in corpora[side].shards:
+            ids, neighbours = _read_merged([storage.join(work, name, direction) for name in names], shard.name)
+            means.append(means_of(ids, neighbours, config.k))
             if rescored is not None:
-                late_means += _late_means(rescored, others, ids, neighbours, k)
-        return _SearchedSide(corpus, merge_means(means), rescored, merge_means(late_means))
+                late_means += _late_means(rescored, others, ids, neighbours, config.k)
+        sides.append(_SearchedSide(corpora[side], merge_means(means), rescored, merge_means(late_means)))
+    return sides[0], sides[1]
 
 
 def _late_means(side: RescoredSide, others: Sequence[RescoredSide], ids: Ids, neighbours: Neighbours, k: int) -> list[NeighbourMeans]:
