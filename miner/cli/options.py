@@ -168,13 +168,6 @@ def changes_option(example: str) -> Callable[[Function], Function]:
     return click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help=f"Change a setting of CONFIG, for example {example}.")
 
 
-def _has_figures(path: str) -> bool:
-    """Whether a file holds figures of an earlier `--json`: an object without the checksum of a record."""
-    from miner.io import records, storage
-
-    return isinstance(storage.read_json(path), dict) and not records.has_checksum(path)
-
-
 def json_option(function: Function) -> Function:
     """Add `--json FILE`. Before the command runs, raise ConfigError if the file is one of its inputs."""
 
@@ -191,7 +184,7 @@ def json_option(function: Function) -> Function:
                 dict(value) if isinstance(value, Settings) else {name: value} for name, value in values.items() if name != "json_file"
             ]
             texts = [text for group in groups for value in group.values() for text in (value if isinstance(value, tuple) else (value,))]
-            outputs.claim_file(path, [text for text in texts if isinstance(text, str)], _has_figures, "--json")
+            outputs.claim_file(path, [text for text in texts if isinstance(text, str)], outputs.is_json, "--json")
         return function(*args, **values)
 
     help = "Also write the results to this JSON file; `-` is standard output, and the summary then goes to standard error."

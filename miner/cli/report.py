@@ -78,7 +78,8 @@ def write_report(folder: str, known_pairs: "KnownPairs | None" = None, identify:
     """Write the report of a directory and return its path; None if there is nothing to show."""
     try:
         from miner.report.build import write
-    except ConfigError as error:  # a missing package must not fail a run that is done
+
+        return write(folder, known_pairs, identify)
+    except ConfigError as error:  # a missing package, or a file of that name, must not fail a run that is done
         console.warn(f"no report: {error}")
         return None
-    return write(folder, known_pairs, identify)

@@ -1,5 +1,6 @@
 """Reading a bitext: its manifest, and batches of the pairs that pass the bounds of the settings."""
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 from miner import languages
 from miner.arrays import Bools
 from miner.config.probability import PROBABILITY
-from miner.errors import ConfigError, DataError, StorageError
+from miner.errors import ConfigError, DataError, SettingsError
 from miner.export.settings import ExportConfig
 from miner.io import stages, storage, table_files
 from miner.io.tables import BITEXT
@@ -88,12 +89,10 @@ def open_pairs(config: ExportConfig) -> MinedPairsFile:
     uri = storage.join(folder, PARQUET) if folder is not None else config.bitext
     if not storage.exists(uri):
         raise DataError(f"{uri}: no such file; give the output directory of `miner mine`, its {PARQUET}, or an output of `miner score`")
-    manifest = None
-    try:
-        if uri.rpartition("/")[2] in (PARQUET, TSV):
-            manifest = stages.read_manifest(folder or uri.rpartition("/")[0] or ".", stages.MINE)
-    except StorageError:
-        pass  # a file that was moved elsewhere
+    manifest, (parent, _, name) = None, uri.rpartition("/")
+    if name in (PARQUET, TSV) and storage.exists(storage.join(parent or ".", stages.MANIFEST)):
+        with contextlib.suppress(SettingsError):  # a file that was moved beside another stage
+            manifest = stages.read_manifest(parent or ".", stages.MINE)
     recorded = {} if manifest is None else manifest.details.get("languages", {})
     tags = []
     for side in ("source", "target"):

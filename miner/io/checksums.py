@@ -5,7 +5,7 @@ from pathlib import Path
 
 from typing_extensions import TypedDict
 
-from miner.errors import DamagedError, StorageError
+from miner.errors import DamagedError
 from miner.io import records, storage
 
 FILE = "checksums.json"
@@ -47,7 +47,7 @@ def check(folder: Path, remedy: str) -> None:
         raise DamagedError(f"{folder}: {INCOMPLETE}")
     endless = [path for path in folder.rglob("*") if path.exists() and not path.is_file() and not path.is_dir()]
     if endless:
-        raise StorageError(f"{endless[0]}: not a regular file; do not trust this directory")
+        raise DamagedError(f"{endless[0]}: not a regular file; do not trust this directory")
     path = folder / FILE
     if not path.exists():
         return
@@ -71,5 +71,5 @@ def read(folder: str, remedy: str) -> dict[str, str]:
     files = records.read(uri, ChecksumRecord, remedy)["files"]
     foreign = [name for name in files if Path(name).is_absolute() or ".." in Path(name).parts]
     if foreign:
-        raise StorageError(f"{uri}: {foreign[0]!r} is not a file in {folder}; do not trust this directory")
+        raise DamagedError(f"{uri}: {foreign[0]!r} is not a file in {folder}; do not trust this directory")
     return files

@@ -28,7 +28,7 @@ from pathlib import Path
 import psutil
 
 from miner.errors import StorageError
-from miner.io import records, storage
+from miner.io import outputs, records, storage
 from miner.io.credentials import hide_in_command
 from miner.progress import Progress, ProgressHandler
 from miner.units import format_seconds
@@ -104,8 +104,10 @@ def held_folder(path: str) -> str | None:
 def hold(folder: str, heartbeat_seconds: float = HEARTBEAT_SECONDS) -> Iterator[None]:
     """Hold the lock of a directory. It is created if missing, and then removed if the run fails before it writes a file.
 
-    Raises StorageError if another run has the lock, or takes it over while this run does not write heartbeats.
+    Raises StorageError if another run has the lock, or takes it over while this run does not write heartbeats, and if a link in the
+    directory leads out of it.
     """
+    outputs.check_links(folder)
     is_new, has_failed = not storage.exists(folder), True
     lock = _Lock.acquire(folder, heartbeat_seconds)
     progress_handler = ProgressHandler(lock.record_progress)

@@ -93,15 +93,25 @@ def repeat(function: Callable[P, T]) -> Callable[P, T]:
     return patient
 
 
-def read_start(fs: fsspec.AbstractFileSystem, path: str, num_bytes: int) -> bytes:
-    """Return the first `num_bytes` of an object, or all of a smaller one, by one request: its size need not be known."""
-    data: bytes = fs.cat_file(path, start=0, end=num_bytes)
-    return data
+def read_range(fs: fsspec.AbstractFileSystem, path: str, start: int, end: int) -> bytes:
+    """Return the bytes of an object from `start` up to `end`, or to its end, by one request: its size need not be known."""
+    try:
+        return bytes(fs.cat_file(path, start=start, end=end))
+    except Exception as error:
+        if not _is_beyond_end(error):
+            raise
+        return b""
+
+
+def _is_beyond_end(error: Exception) -> bool:
+    """Whether a store has no byte in a range, as of an empty object, which it answers with status 416."""
+    return getattr(error, "code", None) in (416, "416") or "InvalidRange" in f"{error} {error.__cause__}"
 
 
 def read_parts(fs: fsspec.AbstractFileSystem, paths: Sequence[str], start: int, end: int | None) -> list[bytes | None]:
     """Return the bytes of several objects from `start` to `end`, as slices have them, read side by side; None for a missing object."""
     contents = fs.cat_ranges(list(paths), start, end, on_error="return") if paths else []
+    contents = [b"" if isinstance(content, Exception) and _is_beyond_end(content) else content for content in contents]
     for content in contents:
         if isinstance(content, Exception) and not isinstance(content, FileNotFoundError):
             raise content

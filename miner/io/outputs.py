@@ -4,20 +4,21 @@ A directory is claimed by its lock and its records (`miner.io.lock`, `miner.io.s
 """
 
 import fnmatch
-import posixpath
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from miner.errors import ConfigError, StorageError
-from miner.io import storage
+from miner.io import records, storage
 
 
-def claim_file(output: str, inputs: Iterable[str], is_ours: Callable[[str], bool], option: str = "") -> None:
+def claim_file(output: str, inputs: Iterable[str], is_ours: Callable[[str], bool], option: str = "", other: str = "") -> None:
     """Raise ConfigError unless OUTPUT may be written: it is missing, or `is_ours` says that this command wrote it.
 
-    It is no directory, device or pipe, and, through links and patterns, none of the inputs. `option` starts the message.
+    It is no directory, device or pipe, and, through links and patterns, none of the inputs. `option` starts the message, which proposes
+    to do `other` than write this file.
     """
-    name, other = f"{option} {output}".strip(), f"choose another {option or '--output'}"
+    name, other = f"{option} {output}".strip(), other or f"choose another {option or '--output'}"
     if storage.is_folder(output):
         raise ConfigError(f"{name}: a folder; name a file to write")
     if not storage.exists(output):
@@ -44,16 +45,27 @@ def is_same_file(uri: str, other: str) -> bool:
     return path == other_path or any(path.samefile(match) for match in others)
 
 
-def check_below(uri: str, folder: str) -> None:
-    """Raise StorageError if the directory of a file below FOLDER is a link that leads out of it."""
-    parent, whole = storage.real_path(posixpath.dirname(uri)), storage.real_path(folder)
-    if parent is not None and whole is not None and not parent.is_relative_to(whole):
-        raise StorageError(f"{uri}: below a link to {parent}; remove the link, or choose another --output")
+def check_links(folder: str) -> None:
+    """Raise StorageError if a link below a local directory leads out of it: what is written there is a file of somebody else."""
+    root = storage.real_path(folder)
+    for parent, folders, files in os.walk(root) if root is not None else ():
+        for name in (*folders, *files):
+            path = Path(parent, name)
+            if path.is_symlink() and not path.resolve().is_relative_to(root):
+                link = storage.join(folder, str(path.relative_to(root)))
+                raise StorageError(f"{link}: a link out of this output; remove it, or choose another --output")
+
+
+def is_json(uri: str) -> bool:
+    """Whether `storage.write_json` wrote a file, of an object without the checksum of a record."""
+    data = storage.read_bytes(uri)
+    value = storage.parse_json(data, uri)
+    return isinstance(value, dict) and storage.json_text(value).encode() == data and not records.is_record(value)
 
 
 def _try(is_ours: Callable[[str], bool], output: str) -> bool:
     """Whether `is_ours` says so; a file that it cannot read is not ours."""
     try:
         return is_ours(output)
-    except (StorageError, UnicodeDecodeError, OSError, EOFError):
+    except (StorageError, UnicodeError, OSError, EOFError):
         return False

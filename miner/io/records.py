@@ -11,7 +11,6 @@ from miner.errors import DamagedError, StorageError
 from miner.io import storage
 
 CHECKSUM = "xxh3"  # key of the hash of everything else
-RUN_AGAIN = "delete it and run the command that made it again"
 
 Schema = TypeVar("Schema")
 
@@ -21,18 +20,18 @@ def write(uri: str, values: Mapping[str, Any]) -> None:
     storage.write_json(uri, {**values, CHECKSUM: _hash(values)})
 
 
-def read(uri: str, schema: type[Schema], remedy: str = RUN_AGAIN) -> Schema:
+def read(uri: str, schema: type[Schema], remedy: str = storage.MAKE_AGAIN) -> Schema:
     """Read a record as an instance of `schema`, such as a dataclass.
 
     Raises StorageError if it is missing, has changed since it was written, has no checksum, or does not fit the schema.
     """
-    return _parse_record(storage.read_json(uri), schema, uri, remedy)
+    return _parse_record(storage.read_json(uri, remedy), schema, uri, remedy)
 
 
-def find(uri: str, schema: type[Schema], remedy: str = RUN_AGAIN) -> Schema | None:
+def find(uri: str, schema: type[Schema], remedy: str = storage.MAKE_AGAIN) -> Schema | None:
     """Read a record as `read` does; None if it is missing. On an object store it takes one request."""
     data = storage.find_bytes(uri)
-    return None if data is None else _parse_record(storage.parse_json(data, uri), schema, uri, remedy)
+    return None if data is None else _parse_record(storage.parse_json(data, uri, remedy), schema, uri, remedy)
 
 
 class RecordFolder(Generic[Schema]):
@@ -62,7 +61,7 @@ class RecordFolder(Generic[Schema]):
     def _parse(self, name: str, data: bytes | None) -> Schema | None:
         uri = storage.join(self.folder, name)
         try:
-            return None if data is None else _parse_record(storage.parse_json(data, uri), self.schema, uri, RUN_AGAIN)
+            return None if data is None else _parse_record(storage.parse_json(data, uri), self.schema, uri, storage.MAKE_AGAIN)
         except StorageError:
             return None
 
@@ -77,12 +76,17 @@ def _parse_record(values: Any, schema: type[Schema], uri: str, remedy: str) -> S
     return record
 
 
+def is_record(values: Mapping[str, Any]) -> bool:
+    """Whether the content of a JSON file is a record, valid or not."""
+    return CHECKSUM in values
+
+
 def has_checksum(uri: str) -> bool:
     """Whether a file is a record that carries its checksum, judged without parsing it."""
     return f'"{CHECKSUM}"'.encode() in storage.read_bytes(uri)
 
 
-def parse(values: Any, schema: Any, uri: str, remedy: str = RUN_AGAIN) -> Any:
+def parse(values: Any, schema: Any, uri: str, remedy: str = storage.MAKE_AGAIN) -> Any:
     """Return JSON values as an instance of `schema`. Raises StorageError that names the file and the key at fault."""
     try:
         return _adapter(schema).validate_python(values)

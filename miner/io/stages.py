@@ -14,15 +14,18 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
-from miner.errors import SettingsError, StorageError
-from miner.io import records, storage
+from miner.errors import DamagedError, SettingsError, StorageError
+from miner.io import checksums, records, storage
 
 # The names of stages that several packages read.
 SENTENCES, EMBEDDINGS, TOKENS, INDEX = "sentences", "embeddings", "tokens", "index"
 NEIGHBOURS, CANDIDATES, MINE = "neighbours", "candidates", "mine"
+EMBED, RUN = "embed", "run"  # commands whose outputs consist of several stages
+WRITERS = {SENTENCES: EMBED, EMBEDDINGS: EMBED, TOKENS: EMBED, INDEX: INDEX, MINE: MINE, NEIGHBOURS: MINE, CANDIDATES: MINE}
+ENCODER_RECORDS = (checksums.FILE, checksums.STARTED)  # an encoder is no output to write into
 
 MANIFEST = storage.MANIFEST
-DELETE_FOLDER = "delete the directory and run the same command again"
+DELETE_FOLDER = "delete the directory and run the command that made it again"
 STARTED = "manifest.started.json"
 MARKERS = "_shards"
 SKIPPED = "skipped"  # key of the details
@@ -203,14 +206,14 @@ def read_manifest(folder: str, stage: str | None = None) -> Manifest:
         raise StorageError(f"{folder}: no finished stage{f' `{stage}`' if stage else ''} (no {MANIFEST}); {remedy}")
     manifest = records.read(uri, Manifest, DELETE_FOLDER)
     if stage is not None and manifest.stage != stage:
-        raise StorageError(f"{folder}: contains the stage `{manifest.stage}`, but `{stage}` was expected; check the path")
+        raise SettingsError(f"{folder}: contains the stage `{manifest.stage}`, but `{stage}` was expected; check the path")
     for name, values in (("config", manifest.config), ("details", manifest.details)):
         schema = SCHEMAS.get((manifest.stage, name))
         if schema is not None:
             records.parse(dict(values), schema, f"{uri}: {name}", DELETE_FOLDER)
     for shard in manifest.shards:
         if not is_plain_name(shard.name):
-            raise StorageError(f"{uri}: {shard.name!r} is not the name of a shard; do not trust this directory")
+            raise DamagedError(f"{uri}: {shard.name!r} is not the name of a shard; do not trust this directory")
     return manifest
 
 
@@ -258,7 +261,7 @@ class Stage:
     def start(self) -> list[str]:
         """Claim the directory, and return the names in it.
 
-        Raises StorageError if it contains another stage, the same stage with another configuration, or files, but no markers of shards.
+        Raises SettingsError if it contains another stage, the same stage with another configuration, or files, but no markers of shards.
         """
         names = storage.names_in(self.folder)
         for name in {MANIFEST, STARTED}.intersection(names):
@@ -268,7 +271,7 @@ class Stage:
             sizes = storage.sizes(self.folder) if unmarked else {}  # of files, not of directories
             foreign = [name for name in unmarked if name in sizes]
             if foreign:
-                raise StorageError(f"{self.folder}: contains {foreign[0]}, which miner did not write; choose another --output")
+                raise SettingsError(f"{self.folder}: contains {foreign[0]}, which miner did not write; choose another --output")
         if not {MANIFEST, STARTED}.intersection(names):
             self._write_started()
         return names
@@ -388,18 +391,36 @@ class Stage:
             storage.remove_temporary(folder)
 
 
-def check_output(folder: str) -> None:
-    """Raise StorageError if a directory holds files, but none that says that it is an output of this program."""
+def check_output(folder: str, command: str | None = None) -> None:
+    """Raise SettingsError if a directory holds files, but none that says that it is an output of this program, or those of another command.
+
+    `command` is EMBED, INDEX, MINE or RUN.
+    """
     files = storage.files_below(folder, MARKER_DEPTH) if storage.is_folder(folder) else []
     foreign = [name for name in files if not name.startswith((".", "_"))]
     if foreign and not any(_is_marker(storage.join(folder, name)) for name in files):
-        raise StorageError(f"{folder}: contains {foreign[0]}, which miner did not write; choose another --output, new or empty")
+        raise SettingsError(f"{folder}: contains {foreign[0]}, which miner did not write; choose another --output, new or empty")
+    if command is not None and (writer := _writer_of(folder, files)) not in (None, command):
+        raise SettingsError(f"{folder}: an output of `miner {writer}`; choose another --output, new or empty")
+
+
+def _writer_of(folder: str, files: Sequence[str]) -> str | None:
+    """Return the command that wrote a directory with these files, by the stage in it or the stages below; None if it is not known."""
+    stage_folders = {name for name in map(stage_folder, files) if name is not None}
+    if "" in stage_folders:
+        for name in (MANIFEST, STARTED):
+            record = records.find(storage.join(folder, name), StartedStage, DELETE_FOLDER)
+            if record is not None:
+                return WRITERS.get(record.stage)
+    return next((WRITERS[name] for name in stage_folders if name in (SENTENCES, EMBEDDINGS)), None)
 
 
 def _is_marker(uri: str) -> bool:
     """Whether a file says that its directory is an output: a lock, a manifest, the marker of a shard, or another record."""
     if posixpath.basename(uri).startswith(storage.LOCK_PREFIX) or stage_folder(uri) is not None:
         return True
+    if posixpath.basename(uri) in ENCODER_RECORDS:
+        return False
     try:
         return uri.endswith(".json") and records.has_checksum(uri)
     except StorageError:

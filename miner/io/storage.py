@@ -31,6 +31,7 @@ HASHED_BYTES = 1 << 16  # from which the checksum of a written file is remembere
 MAX_OBJECT_BYTES = 1 << 48  # of a file on an object store, whose size is not asked for
 MAX_SMALL_BYTES = 1 << 28  # of a JSON file; a manifest of a million shards has fewer
 
+MAKE_AGAIN = "delete it and run the command that made it again"  # remedy of a damaged file
 MEMORY = "memory"  # protocol of files in the memory of this process
 
 _LOCAL = LocalFileSystem()
@@ -397,12 +398,12 @@ def _write_or_remove(handle: BinaryIO, data: bytes) -> None:
 
 @repeat
 def read_bytes(uri: str, max_bytes: int = MAX_SMALL_BYTES) -> bytes:
-    """Read a small file. Raises StorageError for one of more bytes, and for a device or pipe, whose reading may not end."""
+    """Read a small file. Raises DamagedError for one of more bytes, and for a device or pipe, whose reading may not end."""
     fs, path = filesystem(uri)
     check_regular(uri)
     with storage_errors(uri):
         if is_object_store(fs):
-            data = object_stores.read_start(fs, path, max_bytes + 1)
+            data = object_stores.read_range(fs, path, 0, max_bytes + 1)
         else:
             with open_file(fs, path) as handle:
                 data = handle.read(max_bytes + 1)
@@ -421,7 +422,7 @@ def read_whole(uri: str, expected: str) -> bytes:
     """Read a file of any size, in one request if it is an object. Raises StorageError if its checksum is not the expected one."""
     fs, path = filesystem(uri)
     with storage_errors(uri):
-        data: bytes = object_stores.read_start(fs, path, MAX_OBJECT_BYTES) if is_object_store(fs) else fs.cat_file(path)
+        data: bytes = object_stores.read_range(fs, path, 0, MAX_OBJECT_BYTES) if is_object_store(fs) else fs.cat_file(path)
     if xxhash.xxh3_128_hexdigest(data) != expected:
         raise DamagedError(f"{uri}: changed since it was written; run the command that made it again")
     return data
@@ -439,7 +440,7 @@ def find_bytes(uri: str, max_bytes: int = MAX_SMALL_BYTES) -> bytes | None:
 
 def _check_small(uri: str, data: bytes, max_bytes: int) -> bytes:
     if len(data) > max_bytes:
-        raise StorageError(f"{uri}: more than {max_bytes:,} bytes, so not written by this program; delete it")
+        raise DamagedError(f"{uri}: more than {max_bytes:,} bytes, so not written by this program; delete it")
     return data
 
 
@@ -456,7 +457,7 @@ def read_range(uri: str, start: int, stop: int) -> bytes:
     """Return the bytes of an object from `start` up to `stop`."""
     fs, path = filesystem(uri)
     with storage_errors(uri):
-        return bytes(fs.cat_file(path, start=start, end=stop))
+        return object_stores.read_range(fs, path, start, stop)
 
 
 def read_files(folder: str, names: Sequence[str]) -> dict[str, bytes]:
@@ -475,22 +476,22 @@ def read_files(folder: str, names: Sequence[str]) -> dict[str, bytes]:
 
 
 def check_regular(uri: str) -> None:
-    """Raise StorageError for a device, pipe or socket."""
+    """Raise DamagedError for a device, pipe or socket."""
     fs, path = filesystem(uri)
     if isinstance(fs, LocalFileSystem) and Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
-        raise StorageError(f"{uri}: not a regular file; delete it, or do not trust this directory")
+        raise DamagedError(f"{uri}: not a regular file; delete it, or do not trust this directory")
 
 
-def read_json(uri: str) -> Any:
-    return parse_json(read_bytes(uri), uri)
+def read_json(uri: str, remedy: str = MAKE_AGAIN) -> Any:
+    return parse_json(read_bytes(uri), uri, remedy)
 
 
-def parse_json(data: bytes, uri: str) -> Any:
-    """Return the value of a JSON file. Raises StorageError if it is not valid."""
+def parse_json(data: bytes, uri: str, remedy: str = MAKE_AGAIN) -> Any:
+    """Return the value of a JSON file. Raises DamagedError, which ends in the remedy, if it is not valid."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise DamagedError(f"{uri}: not JSON ({error}); delete it and run the same command again") from error
+        raise DamagedError(f"{uri}: not JSON ({error}); {remedy}") from error
 
 
 _checksums: dict[str, str] = {}  # name and version of a file -> its checksum, which stages ask for several times in a run

@@ -133,7 +133,7 @@ def open_parquet(uri: str) -> Iterator[pq.ParquetFile]:
 def _open_table(uri: str, expected: str | None = None) -> Iterator[BinaryIO]:
     """Open a table for reading, after a comparison with its checksum, if that is given. An object of a few MB takes one request."""
     fs, path = storage.filesystem(uri)
-    data = object_stores.read_start(fs, path, WHOLE_BYTES + 1) if is_object_store(fs) else None
+    data = object_stores.read_range(fs, path, 0, WHOLE_BYTES + 1) if is_object_store(fs) else None
     is_whole = data is not None and len(data) <= WHOLE_BYTES
     if expected is not None and expected != (xxhash.xxh3_128_hexdigest(data or b"") if is_whole else storage.checksum(uri)):
         raise DamagedError(f"{uri}: {CHANGED}")

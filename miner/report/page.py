@@ -10,9 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree.ElementTree import Element, tostring
 
+from miner.text import streams
+
 ASSETS = Path(__file__).parent / "assets"
 
 REPORT = "report.html"
+GENERATOR = "bitext-miner"
+HEAD_BYTES = 1000  # of a page, which have its generator
 
 Child = Element | str
 
@@ -63,6 +67,12 @@ def text(value: str) -> Element:
     return element("bdi", value, dir="auto", class_="text")
 
 
+def is_page(uri: str) -> bool:
+    """Whether a file is a report."""
+    with streams.open_bytes(uri, "") as handle:
+        return f'name="generator" content="{GENERATOR}"'.encode() in handle.read(HEAD_BYTES)
+
+
 def page(parts: Sequence[Part]) -> bytes:
     """Return the HTML file, with the title of the first part.
 
@@ -78,6 +88,7 @@ def page(parts: Sequence[Part]) -> bytes:
         "head",
         element("meta", charset="utf-8"),
         element("meta", http_equiv="Content-Security-Policy", content=policy),
+        element("meta", name="generator", content=GENERATOR),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("title", parts[0].title),

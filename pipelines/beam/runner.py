@@ -207,12 +207,12 @@ def _finish(run: StageRun) -> Manifest | MinerError:
 
 
 @contextlib.contextmanager
-def claim_output(output: str) -> Iterator[None]:
+def claim_output(output: str, command: str | None = None) -> Iterator[None]:
     """Hold the lock of an output directory, and remove the output of a run that fails before it finishes any shard.
 
-    Raises StorageError if another run holds the lock, or if the directory holds files of others.
+    Raises StorageError if another run holds the lock, or if the directory holds files of others or of another command than `command`.
     """
-    stages.check_output(output)
+    stages.check_output(output, command)
     with lock.hold(output), discard_if_empty(output):
         if storage.exists(storage.join(output, JOBS)):
             from pipelines.beam import started_jobs

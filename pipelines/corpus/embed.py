@@ -97,7 +97,7 @@ def run(config: EmbedConfig, options: Sequence[str] = (), sizes: IngestSizes = D
     `warns`: of a language that the encoder was not trained on.
     Raises the MinerError of an invalid input, encoder or output, or of an output that was written with other settings.
     """
-    with claim_output(config.output):
+    with claim_output(config.output, stages.EMBED):
         return run_pipeline(pipeline(config, options, sizes, warns), options)
 
 

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from miner.errors import StorageError
+from miner.errors import DamagedError
 from miner.io import records, storage
 
 logger = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ def find_absent(uri: str, signatures: Signatures) -> list[str]:
 def _read_increments(uri: str) -> list[CorpusIncrement]:
     try:
         return records.read(uri, IncrementsRecord).increments if storage.exists(uri) else []
-    except StorageError as error:
+    except DamagedError as error:
         logger.warning("%s: all inputs are read and embedded again", str(error).rpartition("; ")[0])
         return []
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from miner.arrays import Bools, Ints, mark_run_starts
-from miner.errors import StorageError
+from miner.errors import DamagedError, SettingsError
 from miner.io import stages, storage, table_files
 from miner.io.stages import Manifest, Stage
 from miner.io.tables import BITEXT, DELTA, PROBABILITY, concat_tables
@@ -73,8 +73,10 @@ def begin(output: str, deltas: Stage, inputs: Mapping[str, str]) -> str | None:
     `inputs` are the keys of the corpora. Deltas that are damaged or of other settings are moved away.
     """
     is_finished = all(storage.exists(storage.join(output, name)) for name in (writers.PARQUET, stages.MANIFEST))
-    if storage.exists(deltas.folder) and (fault := _find_fault(deltas, is_finished)) is not None:
+    is_started = storage.exists(deltas.folder)
+    if is_started and (fault := _find_fault(deltas, is_finished)) is not None:
         move_away(deltas.folder, fault)
+        is_started = False
     if not is_finished:  # a run that was stopped has moved the pairs
         moved = [name for name in deltas.marked_shards() if name.endswith(BEFORE)]
         return deltas.path(moved[0]) if moved else None
@@ -83,7 +85,8 @@ def begin(output: str, deltas: Stage, inputs: Mapping[str, str]) -> str | None:
     if storage.key(config) != storage.key(deltas.config):
         move_away(deltas.folder, "the previous pairs were selected with other settings")
         return None
-    deltas.start()
+    if not is_started:
+        deltas.start()
     end(deltas)
     if dict(manifest.inputs) == dict(inputs):
         return None
@@ -99,7 +102,7 @@ def _find_fault(deltas: Stage, is_finished: bool) -> str | None:
     try:
         deltas.start()
         listed = stages.read_manifest(deltas.folder).shards if storage.exists(deltas.path(stages.MANIFEST)) else ()
-    except StorageError as error:
+    except (DamagedError, SettingsError) as error:
         return str(error)
     marked = deltas.marked_shards()
     intact = deltas.find_shards(dict.fromkeys(marked, deltas.key()))

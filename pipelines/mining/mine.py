@@ -71,7 +71,7 @@ def run(config: MineConfig, options: Sequence[str] = (), limits: MiningLimits = 
     Raises the MinerError of invalid sides, encoder, gold or output, or of another k than in an earlier run there. `warns`: of a threshold
     that the encoder does not recommend, and of languages that it does not know.
     """
-    with claim_output(config.output):
+    with claim_output(config.output, stages.MINE):
         return run_pipeline(pipeline(config, options, limits, warns), options)
 
 
@@ -105,7 +105,7 @@ def run_from_candidates(config: FromCandidatesConfig, options: Sequence[str] = (
     """
     gold_file = _check(config)
     search_result = candidates.open_search_result(config.candidates)
-    with claim_output(config.output):
+    with claim_output(config.output, stages.MINE):
         evidence = choose_threshold.read_evidence(config, gold_file, search_result.source, search_result.target)
         return run_pipeline(_select(search_result, config, evidence, config.candidates, {}, options, limits), options)
 

@@ -6,10 +6,11 @@ bounded by the block of the search and BLOCK_BYTES of vectors, plus 32 bytes per
 of RESCORED_SENTENCES sentences and of their neighbours. Sentence filters drop sentences before the search, as in mining.
 """
 
+import contextlib
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -108,7 +109,7 @@ def run(
     num_lines = bitext.count_lines()  # raises for an invalid text, before the long part
     backgrounds = _open_backgrounds(config)
     seconds: dict[str, float] = defaultdict(float)
-    with claim_output(work):
+    with _discard_useless(work), claim_output(work):
         embed_text = partial(_embed_text, config, work, options, seconds)
         source, target = (
             open_corpus(embedded[side]) if embedded and side in embedded else embed_text(side, uri, settings)
@@ -139,6 +140,18 @@ def run(
         shifts.warn(bitext.uris)
     storage.remove(work)
     return _result(config, scored, line_filter.drops_pairs, (source, target), seconds)
+
+
+@contextlib.contextmanager
+def _discard_useless(work: str) -> Iterator[None]:
+    """Remove what a first run leaves if the texts or settings are invalid: the same command cannot resume it."""
+    is_new = not storage.exists(work)
+    try:
+        yield
+    except (ConfigError, DataError):
+        if is_new:
+            storage.remove(work)
+        raise
 
 
 def _check_size(corpora: Mapping[str, Corpus], config: ScoreConfig) -> None:

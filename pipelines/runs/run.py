@@ -112,7 +112,7 @@ def run(config: RunConfig, options: Sequence[str] = ()) -> RunResult:
     """
     start = time.perf_counter()
     tasks = _RunTasks(config, options)
-    with claim_output(config.output):
+    with claim_output(config.output, stages.RUN):
         if config.calibrate == AUTO and calibrate.run_before_first_use(list(tasks.texts.values()), options):
             tasks = _RunTasks(config, options)  # by the new profile
         stage_records: list[StageRecord] = []

@@ -74,7 +74,7 @@ def run(config: IndexConfig, options: Sequence[str] = ()) -> IndexResult:
     corpus = open_corpus(config.embeddings)
     if not corpus.rows:
         raise DataError(f"{config.embeddings}: holds no sentences; embed a text that has some")
-    with claim_output(config.output):
+    with claim_output(config.output, INDEX):
         manifest = run_pipeline(build(corpus, config.output, config.part(IndexSettings), config.k, options), options)
     details = manifest.details
     return IndexResult(

@@ -12,7 +12,7 @@ from miner.config.base import load_yaml
 from miner.encoders import load_encoder
 from miner.errors import ConfigError
 from miner.evaluation import suite
-from miner.io import lock, records, storage
+from miner.io import lock, outputs, records, stages, storage
 from miner.progress import Progress, report_progress
 from miner.research.reproduction import checks
 from miner.research.reproduction.plan import PlannedRun, ReproductionPlan, unique
@@ -43,6 +43,10 @@ def reproduce(plan: ReproductionPlan) -> ReproducedTable:
     output = plan.options.output
     runs = checks.remaining_runs(plan)
     rows = {run.folder for row in plan.rows.values() if not row.reason for run in row.runs}
+    figures_file, page = (storage.join(output, f"{plan.name}{ending}") for ending in (".json", ".md"))
+    stages.check_output(output)
+    outputs.claim_file(figures_file, [], records.has_checksum)
+    outputs.claim_file(page, [], lambda _: storage.exists(figures_file))
     with lock.hold(output):
         for done, run in enumerate(runs):
             report_progress(logger, Progress("reproduce", done, len(runs), "run", run.title))
@@ -52,8 +56,8 @@ def reproduce(plan: ReproductionPlan) -> ReproducedTable:
                 evaluate(run, plan)
         report_progress(logger, Progress("reproduce", len(runs), len(runs), "run"))
         result = collect(plan, _read_figures(plan))
-        storage.write_json(storage.join(output, f"{plan.name}.json"), result.figures())
-        with storage.atomic(storage.join(output, f"{plan.name}.md")) as handle:
+        records.write(figures_file, result.figures())
+        with storage.atomic(page) as handle:
             handle.write(markdown(result).encode())
     return result
 

@@ -80,13 +80,13 @@ def latest(folder: Path) -> Path | None:
 def load_latest(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> CheckpointState | None:
     """Restore the newest checkpoint that is intact, and return its state; None if there is no checkpoint.
 
-    Raises StorageError if all are damaged.
+    Raises DamagedError if all are damaged.
     """
     checkpoints = sorted(folder.glob("step-*"), reverse=True) if folder.is_dir() else []
     for number, checkpoint in enumerate(checkpoints, start=1):
         try:
             return load(checkpoint, model, optimizer)
-        except StorageError as error:
+        except DamagedError as error:
             if number == len(checkpoints):
                 raise
             logger.warning("%s; resuming from %s", str(error).partition(";")[0], checkpoints[number].name)

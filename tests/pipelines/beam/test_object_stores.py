@@ -15,7 +15,7 @@ from distributed import LocalCluster
 from object_servers import ObjectServer, RequestLog
 
 from miner.config.commands import EmbedConfig
-from miner.errors import StorageError
+from miner.errors import DamagedError, StorageError
 from miner.io import lock, stages, storage
 from pipelines.beam import reporting
 from pipelines.corpus import embed
@@ -121,6 +121,19 @@ def test_an_object_appears_when_its_block_ends_and_not_if_it_raises(bucket: str,
         handle.write(bytes(num_bytes))
         assert not storage.exists(f"{bucket}/whole")
     assert storage.sizes(bucket) == {"whole": num_bytes}
+
+
+def test_an_empty_object_has_no_bytes_in_any_range(bucket: str) -> None:
+    """Stores answer with an error (416) to a range of an object that has no byte there, such as a marker that was cut to nothing."""
+    for name, content in (("empty", b""), ("small", b"abc")):
+        fs, path = storage.filesystem(f"{bucket}/{name}")
+        fs.pipe_file(path, content)
+    uris = [f"{bucket}/{name}" for name in ("empty", "small", "missing")]
+    assert storage.read_bytes(uris[0]) == b""
+    assert storage.read_parts(uris, 0, 100) == [b"", b"abc", None]
+    assert (storage.read_range(uris[1], 1, 9), storage.read_range(uris[1], 5, 9)) == (b"bc", b"")
+    with pytest.raises(DamagedError, match="empty: not JSON"):
+        storage.read_json(uris[0])
 
 
 def test_files_that_do_not_exist_are_removed_without_an_error(bucket: str) -> None:
