@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from command import error_of, output_of
+from command import error_of, miner, output_of
 
 TEXT = "one two three\nfour five six\nseven eight nine\n"
 
@@ -132,3 +132,50 @@ def test_figures_replace_figures_only(tmp_path: Path, embedded: Path) -> None:
     before = manifest.read_bytes()
     assert "this file exists" in error_of("verify", embedded, "--json", manifest)
     assert manifest.read_bytes() == before
+
+
+def test_an_output_of_another_command_is_refused(tmp_path: Path, toy_encoder: Path, embedded: Path) -> None:
+    text, encoder = tmp_path / "text.txt", ("--encoder", toy_encoder)
+    output_of("mine", embedded, embedded, *encoder, "--output", tmp_path / "mined", "--threshold", 0)
+    output_of("index", embedded, "--output", tmp_path / "index")
+    output_of("fetch", toy_encoder, "--output", tmp_path / "encoder")
+    commands = {
+        "embed": ["embed", text, "--lang", "en", *encoder],
+        "mine": ["mine", embedded, embedded, *encoder, "--threshold", 0],
+        "index": ["index", embedded],
+    }
+    outputs = {"embed": embedded, "mine": tmp_path / "mined", "index": tmp_path / "index", "fetch": tmp_path / "encoder"}
+    before = contents(tmp_path)
+    for name, command in commands.items():
+        for writer, output in outputs.items():
+            if writer != name:
+                message = error_of(*command, "--output", output)
+                assert re.search("which miner did not write; choose|an output of `miner|contains the stage `", message), (name, writer)
+    assert contents(tmp_path) == before
+
+
+def test_a_report_of_somebody_else_is_kept(embedded: Path, tmp_path: Path, toy_encoder: Path) -> None:
+    mine = ("mine", embedded, embedded, "--encoder", toy_encoder, "--output", tmp_path / "mined", "--threshold", 0)
+    output_of(*mine)
+    page = tmp_path / "mined" / "report.html"
+    page.write_text("<html>mine</html>")
+    assert "this command did not write it; rename it, or remove it" in error_of("report", tmp_path / "mined")
+    result = miner(*mine, report=True)
+    assert result.exit_code == 0
+    assert "no report: " in result.stderr
+    assert page.read_text() == "<html>mine</html>"
+
+
+def test_figures_do_not_replace_the_json_of_others(embedded: Path, tmp_path: Path) -> None:
+    path = tmp_path / "package.json"
+    for text in ('{"name": "x"}', '{\n  "name": "x",\n  "dependencies": {}\n}\n', "[]", "{}"):
+        path.write_text(text)
+        assert "this command did not write it" in error_of("verify", embedded, "--json", path)
+        assert path.read_text() == text
+
+
+def test_a_score_that_cannot_be_computed_leaves_nothing(tmp_path: Path, toy_encoder: Path) -> None:
+    (tmp_path / "one.txt").write_text("one two three\n")
+    sides = (tmp_path / "one.txt", tmp_path / "one.txt", "--encoder", toy_encoder, "--source-lang", "en", "--target-lang", "fr")
+    error_of("score", *sides, "--output", tmp_path / "scored.tsv")
+    assert [path.name for path in tmp_path.iterdir()] == ["one.txt"]
