@@ -48,7 +48,9 @@ def is_same_file(uri: str, other: str) -> bool:
 def check_links(folder: str) -> None:
     """Raise StorageError if a link below a local directory leads out of it: what is written there is a file of somebody else."""
     root = storage.real_path(folder)
-    for parent, folders, files in os.walk(root) if root is not None else ():
+    if root is None:
+        return
+    for parent, folders, files in os.walk(root):
         for name in (*folders, *files):
             path = Path(parent, name)
             if path.is_symlink() and not path.resolve().is_relative_to(root):
