@@ -92,4 +92,4 @@ def compute_gradients(trainer: Trainer) -> list[torch.Tensor]:
     trainer.root.train()
     stream, seed = trainer.streams[0], [0, 0, 0, 0]
     trainer.accumulate_gradients(trainer.loader.load(stream.draw(np.random.default_rng(seed)), stream, seed))
-    return [weight.grad.clone() for weight in trainer.weights if weight.grad is not None]
+    return [weight.grad.to_dense().clone() for weight in trainer.weights if weight.grad is not None]

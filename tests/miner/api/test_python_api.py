@@ -440,6 +440,7 @@ def test_embed_counts_the_texts_that_it_drops() -> None:
     assert "dropped: 1 empty, 1 too long" in repr(embeddings)
 
 
+@pytest.mark.slow
 def test_training_prints_no_warnings_of_torch(folder: Path) -> None:
     config = {**tiny.config(folder, steps=1), "encoder": {"kind": "static", "model": "builtin"}}
     script = f"import miner; miner.train({config!r}, {str(folder / 'out')!r})"  # in a new process, since torch warns once

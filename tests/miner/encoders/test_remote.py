@@ -210,8 +210,10 @@ def test_fetch_follows_no_links_out_of_the_encoder_or_the_output(toy_encoder: Pa
     publish.copy_encoder(str(toy_encoder), str(tmp_path / "copy"))
     (tmp_path / "copy/miner.json").unlink()
     (tmp_path / "copy/miner.json").symlink_to(tmp_path / "secret")
-    publish.copy_encoder(str(toy_encoder), str(tmp_path / "copy"))
+    assert "miner.json: a link out of this output; remove it" in error_of("fetch", str(toy_encoder), "--output", str(tmp_path / "copy"))
     assert (tmp_path / "secret").read_text() == "secret"
+    (tmp_path / "copy/miner.json").unlink()
+    publish.copy_encoder(str(toy_encoder), str(tmp_path / "copy"))
     assert (tmp_path / "copy/miner.json").read_bytes() == (toy_encoder / "miner.json").read_bytes()
 
 

@@ -99,7 +99,7 @@ for objective in sys.argv[2:]:
     compute_gradients(trainer)
     distributed.average_gradients(trainer.weights, trainer.accelerator)
     if trainer.is_main_process:
-        torch.save([weight.grad for weight in trainer.weights if weight.grad is not None], Path(sys.argv[1]) / f"{objective}.pt")
+        torch.save([weight.grad.to_dense() for weight in trainer.weights if weight.grad is not None], Path(sys.argv[1]) / f"{objective}.pt")
 """
 
 

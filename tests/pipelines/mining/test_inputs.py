@@ -184,5 +184,5 @@ def test_output_of_another_stage(sides: tuple[Path, Path], tmp_path: Path) -> No
     indexed = tmp_path / "indexed"
     command.output_of("index", sides[0], "--output", indexed)
     before = sorted(indexed.rglob("*"))
-    assert "contains the stage `index`" in command.error_of("mine", *sides, "--output", indexed)
+    assert "an output of `miner index`; choose another --output" in command.error_of("mine", *sides, "--output", indexed)
     assert sorted(indexed.rglob("*")) == before
