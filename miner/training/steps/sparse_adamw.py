@@ -102,9 +102,7 @@ class LazyTable:
         momentum = state["exp_avg"][rows].lerp_(gradients, 1 - beta1)
         variance = state["exp_avg_sq"][rows].mul_(beta2).addcmul_(gradients, gradients, value=1 - beta2)
         state["exp_avg"][rows], state["exp_avg_sq"][rows] = momentum, variance
-        step = (
-            momentum / variance.sqrt().div_(correction2).add_(eps) * (lr / correction1)
-        )  # infinite, not an error, for a rate that is too high
+        step = momentum / variance.sqrt().div_(correction2).add_(eps) * (lr / correction1)  # infinite if the rate is too high
         self.weight[rows] = self.weight[rows] * decay - step
         self.updated[rows], self.has_moments[rows] = self.num_steps, True
         self.weight.grad = None
