@@ -143,7 +143,7 @@ def measure(encoder: TokenEncoder, lines: Lines, num_counted: int | None = None)
     vectors = encode(encoder, english + other)
     tokens = TokenSides(encoder.token_vectors(english), encoder.token_vectors(other), default_candidates(map(len, lines)))
     answers = retrieve(vectors[: len(english)], vectors[len(english) :], 4, tokens)
-    margin, late = (100 * accuracy(hits(answers[score])[:num_counted]).mean for score in ("ratio", "late"))
+    margin, late = (100 * accuracy(hits(answers[score])[:num_counted])["mean"] for score in ("ratio", "late"))
     return margin, late
 
 

@@ -80,6 +80,13 @@ class PieceTable:
         starts, ends = self.bounds[pieces].tolist(), self.bounds[pieces + 1].tolist()
         return b"".join(self.model[start:end] for start, end in zip(starts, ends, strict=True)) + self.settings, pieces
 
+    def names_from(self, start: str) -> list[str]:
+        """Return the pieces that start with at most KEY_BYTES bytes of text."""
+        first = start.encode()
+        mask = np.uint64((1 << 8 * len(first)) - 1)
+        starting = np.flatnonzero(self.keys & mask == np.uint64(int.from_bytes(first, "little")))
+        return [self._name(piece).decode() for piece in starting.tolist()]
+
     def _name(self, piece: int) -> bytes:
         start = self.bounds[piece] + NAME_OFFSET
         return self.model[start : start + self.name_bytes[piece]]

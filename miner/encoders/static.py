@@ -16,12 +16,14 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import xxhash
 
 from miner.arrays import Floats32, Ints32
 from miner.encoders.piece_table import SPACE, PieceTable
+from miner.encoders.unmarked_words import MARK, UnmarkedWords
 from miner.encoders.vector_sums import VectorSums
-from miner.encoders.word_cache import MAX_CACHED_WORDS, PieceIds, WordCache
+from miner.encoders.word_cache import MAX_CACHED_WORDS, PieceIds, WordCache, joins_unspaced
 from miner.errors import ModelError
 from miner.io import checksums, storage
 
@@ -63,7 +65,7 @@ class StaticEncoder(VectorSums):
                 raise ModelError(f"{self.folder / SETTINGS}: no valid dimension `{name}`; download or train the encoder again")
         self._pieces_lock = threading.Lock()
         self._num_characters = 0  # that were split
-        self.words = WordCache(self._split, max_cached_words)
+        self.max_cached_words = max_cached_words
 
     @cached_property
     def fingerprint(self) -> str:
@@ -181,6 +183,13 @@ class StaticEncoder(VectorSums):
     def _normalizer(self) -> Any:
         """A processor that normalizes texts as that of all pieces does."""
         return self.pieces if self._table is None else self._load_model(self._table.part([])[0])
+
+    @cached_property
+    def words(self) -> WordCache:
+        """Split texts by word. Words that a text has without diacritics may have pieces of their own."""
+        marked = [] if self._table is None else self._table.names_from(SPACE + MARK)
+        unmarked = UnmarkedWords(pa.array([name[2:] for name in marked], pa.large_string())) if marked else None
+        return WordCache(self._split, self.max_cached_words, joins_unspaced(self._normalizer), unmarked)
 
     def split_texts(self, texts: list[str]) -> PieceIds:
         """Split n texts into pieces."""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from miner.encoders.static import PIECES, StaticEncoder
+from miner.encoders.word_cache import UNSPACED, joins_unspaced
 from miner.errors import ModelError
 from miner.io import checksums, storage
 
@@ -49,6 +50,7 @@ def write(folder: str | Path) -> bool:
 
 def build_tokenizer(pieces: bytes) -> Any:
     """Return a `tokenizers.Tokenizer` that splits texts as a SentencePiece model does, None for a model that it cannot represent."""
+    from sentencepiece import SentencePieceProcessor
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     model = _parse(pieces)
@@ -57,17 +59,17 @@ def build_tokenizer(pieces: bytes) -> Any:
     if not is_supported or any(piece.type != (UNKNOWN if row == unknown else NORMAL) for row, piece in enumerate(model.pieces)):
         return None
     tokenizer = Tokenizer(models.Unigram([(piece.piece, piece.score) for piece in model.pieces], unk_id=unknown))
-    tokenizer.normalizer = _build_normalizer(spec)
+    tokenizer.normalizer = _build_normalizer(spec, joins_unspaced(SentencePieceProcessor(model_proto=pieces)))
     crosses_spaces = any("\u2581" in piece.piece[1:] for piece in model.pieces)
     scheme = "always" if spec.add_dummy_prefix else "never"
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=not crosses_spaces)
     return tokenizer
 
 
-def _build_normalizer(spec: Any) -> Any:
+def _build_normalizer(spec: Any, joins_unspaced: bool) -> Any:
     from tokenizers import Regex, normalizers
 
-    parts: list[Any] = []
+    parts: list[Any] = [normalizers.Replace(Regex(f" (?=[{UNSPACED}])"), "")] if joins_unspaced else []
     if spec.precompiled_charsmap:
         parts.append(normalizers.Precompiled(spec.precompiled_charsmap))
     if spec.remove_extra_whitespaces:

@@ -7,17 +7,26 @@ release the GIL.
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate, chain
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from miner.arrays import Ints32
+from miner.encoders.unmarked_words import UnmarkedWords
 
 Split = Callable[[list[str]], list[list[int]]]  # texts -> the ids of their pieces
 
+# Letters of Thai, Lao, Khmer and Burmese, which write no space between words; segmenters insert some.
+UNSPACED = "\u0e01-\u0e33\u0e40-\u0e46\u0e81-\u0eb3\u0ec0-\u0ec6\u1780-\u17b3\u1000-\u102a\u103f\u1050-\u1055"
 MAX_CACHED_WORDS = 1 << 19  # 20 MB, and 80 ms per lookup; rescoring splits the texts of a corpus again
 LOOKUP_RATIO = 8  # below 1/8 as many words as are cached, splitting takes less time than the lookup
+
+
+def joins_unspaced(pieces: Any) -> bool:
+    """Return whether the normalisation of a SentencePiece processor deletes the spaces before letters of UNSPACED."""
+    return str(pieces.normalize("ก ก")).endswith("กก")
 
 
 @dataclass(frozen=True)
@@ -61,17 +70,24 @@ EMPTY_TABLE = _WordTable(pa.nulls(0, pa.large_string()), PieceIds.from_lists([])
 class WordCache:
     """Split texts by their words, and keep the pieces of frequent words for later texts."""
 
-    def __init__(self, split: Split, max_words: int = MAX_CACHED_WORDS) -> None:
-        self.split, self.max_words = split, max_words
+    def __init__(self, split: Split, max_words: int = MAX_CACHED_WORDS, joins: bool = False, unmarked: UnmarkedWords | None = None) -> None:
+        """`joins`: a space before a letter of UNSPACED separates no words, see `joins_unspaced`."""
+        self.split, self.max_words, self.joins, self.unmarked = split, max_words, joins, unmarked
         self.table = EMPTY_TABLE
 
     def split_texts(self, texts: list[str]) -> PieceIds:
         """Split n texts into pieces; words are separated by spaces."""
-        words_of_texts = pc.split_pattern(pa.array(texts, pa.large_string()), " ")
-        words = words_of_texts.values.dictionary_encode()
-        table, rows = self._look_up(words.dictionary)
-        pieces = table.pieces.take(rows[words.indices.to_numpy()])
-        return PieceIds(pieces.bounds[words_of_texts.offsets.to_numpy()], pieces.ids)
+        column = pa.array(texts, pa.large_string())
+        if self.joins:
+            column = pc.replace_substring_regex(column, f" ([{UNSPACED}])", r"\1")
+        words_of_texts = pc.split_pattern(column, " ")
+        words, bounds = words_of_texts.values.dictionary_encode(), words_of_texts.offsets.to_numpy()
+        dictionary, word_rows = words.dictionary, words.indices.to_numpy()
+        if self.unmarked is not None:
+            dictionary, word_rows = self.unmarked.mark(dictionary, word_rows, bounds)
+        table, rows = self._look_up(dictionary)
+        pieces = table.pieces.take(rows[word_rows])
+        return PieceIds(pieces.bounds[bounds], pieces.ids)
 
     def _look_up(self, words: pa.LargeStringArray) -> tuple[_WordTable, Ints32]:
         """Look up n unique words, splitting new ones -> a table that contains them, and their rows (n,) in it."""

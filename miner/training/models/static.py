@@ -246,9 +246,13 @@ class StaticModel(nn.Module):
         return twin
 
     def save(self, folder: Path) -> None:
-        """Write the encoder in the format that `load_encoder` reads, its vectors rotated to their principal axes."""
+        """Write the encoder in the format that `load_encoder` reads, its vectors rotated to their principal axes.
+
+        With rates, they are not rotated: those of rate 0 keep their bytes.
+        """
         with torch.no_grad():
             table = self.vectors().cpu().numpy()
         table[self.processor.unk_id()] = 0  # the unknown piece carries no meaning
-        static.save(folder, rotate_to_principal_axes(table), self.pieces_model, min(TOKEN_DIM, self.dim), self.settings.eight_bit_dims)
+        vectors = table if self.vectors.has_rates else rotate_to_principal_axes(table)
+        static.save(folder, vectors, self.pieces_model, min(TOKEN_DIM, self.dim), self.settings.eight_bit_dims)
         static_export.write(folder)

@@ -68,6 +68,7 @@ def test_splitting_by_word_equals_splitting_by_sentence() -> None:
         f"{mark}a {mark} b{mark} \u0301 {mark}\u0300\u0301c" for mark in "\u0308\u3099\u3000\u00a8\u200d\u00a0\u2581\ufb01\U0001f469 "
     ]
     texts += ["  a   b ", " ", "", "\u2581", "日本語のテキスト、空白なし。", "ｆｕｌｌ　ｗｉｄｔｈ"]
+    texts += ["ก ข  ค", " น้ำ ดี a ก b", "\u1025\u102e \u1025\u102e", "ក\u200bខ ក\u00a0ខ\u3000ក", "๑ ๒ ກ"]  # joined by the normalisation
     assert encoder.splits_by_word
     pieces = encoder.split_texts(texts)
     assert len(pieces.ids) > static.MAX_PART_CHARACTERS  # too many for a part of the model
