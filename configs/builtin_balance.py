@@ -70,7 +70,7 @@ def respell(table: pa.Table, random: np.random.Generator, offset: int) -> pa.Tab
                         for column, value in zip(columns.values(), (group, code, content), strict=True):
                             column.append(value)
                     group += 1
-    return pa.table(columns)
+    return pa.table(columns, schema=pa.schema([("group", pa.int64()), ("lang", pa.string()), ("text", pa.string())]))
 
 
 def main() -> None:

@@ -204,14 +204,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--data", type=Path, required=True, help="directory with train/ and eval/")
     parser.add_argument("--examples", type=Path, default=Path(__file__).parent.parent / "examples", help="demo corpora to exclude")
+    parser.add_argument("--without-packages", action="store_true", help="leave out the sources in DATA/packages")
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
     excluded_keys = evaluation_keys(arguments.data, arguments.examples)
-    languages = find_languages(arguments.data, SOURCES)
+    sources, words = (
+        [source for source in names if not (arguments.without_packages and source.startswith("packages/"))] for names in (SOURCES, WORDS)
+    )
+    languages = find_languages(arguments.data, sources)
     arguments.output.mkdir(parents=True, exist_ok=True)
     counts: Counter[str] = Counter()
-    for name, sources in (("groups.parquet", SOURCES), ("words.parquet", WORDS)):
-        table, source_counts = collect_groups(arguments.data, excluded_keys, sources, languages)
+    for name, names in (("groups.parquet", sources), ("words.parquet", words)):
+        table, source_counts = collect_groups(arguments.data, excluded_keys, names, languages)
         pq.write_table(table, arguments.output / name, compression="zstd")
         print(f"{table.num_rows} texts; {arguments.output / name}")
         counts += source_counts

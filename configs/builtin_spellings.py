@@ -7,6 +7,7 @@ undone by rules: they are trained on.
 
 import io
 import itertools
+import re
 import sys
 import tempfile
 import unicodedata
@@ -16,6 +17,8 @@ from typing import Any
 
 import anyascii
 import sentencepiece
+
+from miner.encoders.word_cache import UNSPACED
 
 DELETED = [
     *range(0x0591, 0x05BE), 0x05BF, 0x05C1, 0x05C2, 0x05C4, 0x05C5, 0x05C7,  # Hebrew accents and points
@@ -31,20 +34,38 @@ MISREAD = [*range(0xA0, 0x180), *range(0x391, 0x3CF), *range(0x410, 0x460), *map
 SPACE = "\u2581"
 
 
-def build_charsmap(processor: sentencepiece.SentencePieceProcessor) -> bytes:
-    """Return the compiled normalisation rules: those of a SentencePiece model, changed."""
-    rules = {text: replacement for text, replacement in _change_rules(processor) if text != replacement}
+def build_charsmap() -> bytes:
+    """Return the compiled normalisation rules: those of SentencePiece's nmt_nfkc_cf, changed."""
+    folding = sentencepiece.SentencePieceProcessor(model_proto=_train_rules(normalization_rule_name="nmt_nfkc_cf"))
+    rules = {text: replacement for text, replacement in _change_rules(folding) if text != replacement}
+    rules |= dict(_joining_rules(rules))
     with tempfile.TemporaryDirectory() as folder:
-        path, model = Path(folder) / "rules.tsv", io.BytesIO()
+        path = Path(folder) / "rules.tsv"
         lines = ("\t".join(" ".join(f"{ord(letter):X}" for letter in side) for side in rule) for rule in rules.items())
         path.write_text("\n".join(lines) + "\n")
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(["a b c d e f g h"] * 20), model_writer=model, vocab_size=12, model_type="unigram",
-            normalization_rule_tsv=str(path), hard_vocab_limit=False, minloglevel=2,
-        )  # fmt: skip
+        model = _train_rules(normalization_rule_tsv=str(path))
     print(f"{len(rules)} rules", file=sys.stderr)
-    charsmap: bytes = parse_model(model.getvalue()).normalizer_spec.precompiled_charsmap
+    charsmap: bytes = parse_model(model).normalizer_spec.precompiled_charsmap
     return charsmap
+
+
+def _train_rules(**normalization: str) -> bytes:
+    """Return a SentencePiece model that has only its normalisation."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["a b c d e f g h"] * 20), model_writer=model, vocab_size=12, model_type="unigram",
+        hard_vocab_limit=False, minloglevel=2, **normalization,
+    )  # fmt: skip
+    return model.getvalue()
+
+
+def _joining_rules(rules: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield rules that delete the space before a letter of UNSPACED."""
+    is_unspaced = re.compile(f"[{UNSPACED}]").match
+    letters = {chr(code): chr(code) for code in range(0x0E00, 0x1800) if is_unspaced(chr(code))}
+    for text, replacement in (letters | rules).items():
+        if is_unspaced(text):
+            yield f" {text}", replacement
 
 
 def parse_model(model: bytes) -> Any:

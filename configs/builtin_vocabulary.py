@@ -198,7 +198,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
     encoder, data = StaticEncoder(arguments.encoder), arguments.data
-    vocabulary = Vocabulary(encoder, build_charsmap(encoder.pieces))
+    vocabulary = Vocabulary(encoder, build_charsmap())
     processor = vocabulary.processor()
     print(f"{len(vocabulary.pieces)} known pieces", file=sys.stderr)
     counts = count_words((data / "groups.parquet", data / "words.parquet"), processor)

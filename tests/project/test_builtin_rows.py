@@ -25,8 +25,8 @@ def test_only_pieces_of_languages_with_little_text_change(toy_encoder: Path) -> 
     texts = [(row, "eng_Latn", english) for row, english in enumerate([*meanings.values()] * 3)]
     texts += [(row, "nus_Latn", nuer) for row, nuer in enumerate([*meanings] * 3)]
     columns = dict(zip(("group", "lang", "text"), map(list, zip(*texts, strict=True)), strict=True))
-    encoder = StaticEncoder(toy_encoder)
-    fitted, vectors = builtin_rows.fit_vectors(pa.table({**columns, "source": ["train/toy"] * len(texts)}), encoder), encoder.vectors
+    encoder, table = StaticEncoder(toy_encoder), pa.table({**columns, "source": ["train/toy"] * len(texts)})
+    vectors, fitted = encoder.vectors, builtin_rows.fit_vectors(table, encoder, *builtin_rows.strong_uses(table, encoder))
     rows = {word: encoder.pieces.encode(word) for word in (*meanings, *meanings.values(), "dix")}
     for nuer, english in meanings.items():
         sums = [vectors[rows[nuer]].sum(axis=0), fitted[rows[nuer]].sum(axis=0), vectors[rows[english]].sum(axis=0)]
