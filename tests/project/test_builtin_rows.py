@@ -5,17 +5,16 @@ from pathlib import Path
 import builtin_rows
 import numpy as np
 import pyarrow as pa
-import pytest
 from scipy import sparse
 
 from miner.encoders.static import StaticEncoder
 
 
-def test_fit_solves_the_ridge_regression(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fit_solves_the_ridge_regression() -> None:
     random = np.random.default_rng(0)
     counts, residuals, ridge = random.poisson(0.6, (40, 7)), random.normal(size=(40, 8)), random.uniform(0.1, 3, 7)
     expected = np.linalg.solve(counts.T @ counts + np.diag(ridge), counts.T @ residuals)
-    monkeypatch.setattr(builtin_rows, "ITERATIONS", 7)  # conjugate gradients are exact after as many steps as there are unknowns
+    assert builtin_rows.ITERATIONS > 7  # conjugate gradients are exact after as many steps as there are unknowns
     np.testing.assert_allclose(builtin_rows.fit(sparse.csr_matrix(counts.astype(float)), residuals, ridge), expected, atol=1e-8)
 
 
