@@ -8,7 +8,6 @@
   for, by their number in DATA. `miner.encoders.unmarked_words` marks the syllables of a text.
 """
 
-import argparse
 import re
 import sys
 import unicodedata
@@ -20,6 +19,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import sentencepiece
 from builtin_spellings import SPACE, build_charsmap, drop_marks, parse_model
+from builtin_vocabulary import parse_arguments
 
 from miner.encoders import static
 from miner.encoders.static import StaticEncoder
@@ -58,11 +58,7 @@ def vietnamese_pieces(data: Path, encoder: StaticEncoder) -> Pieces:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--encoder", type=Path, required=True)
-    parser.add_argument("--output", type=Path, required=True)
-    arguments = parser.parse_args()
+    arguments = parse_arguments(__doc__)
     encoder = StaticEncoder(arguments.encoder)
     model = parse_model(encoder.pieces.serialized_model_proto())
     scores = {piece.piece: piece.score for piece in model.pieces}

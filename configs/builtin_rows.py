@@ -7,19 +7,17 @@ the vector of its translation. Each language is centred, so that only difference
 more languages with much text (STRONG) use its piece; those that use it most do not change at all, and keep their bytes.
 """
 
-import argparse
 import itertools
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from builtin_balance import PIVOTS
-from builtin_vocabulary import SAMPLED_TEXTS, STRONG
+from builtin_vocabulary import SAMPLED_TEXTS, STRONG, parse_arguments
 from scipy import sparse
 
 from miner.encoders import mining_profile, static
@@ -105,11 +103,7 @@ def fit(counts: sparse.csr_matrix, residuals: np.ndarray, ridge: np.ndarray) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--encoder", type=Path, required=True)
-    parser.add_argument("--output", type=Path, required=True)
-    arguments = parser.parse_args()
+    arguments = parse_arguments(__doc__)
     encoder, table = StaticEncoder(arguments.encoder), pq.read_table(arguments.data / "groups.parquet")
     accuracies = mining_profile.read(arguments.encoder).accuracies
     known = {lang for lang, accuracy in accuracies.items() if accuracy >= KNOWN} - STRONG

@@ -191,12 +191,16 @@ def strong_shares(vocabulary: Vocabulary, counts: dict[str, Counter[str]]) -> di
     return {processor.id_to_piece(int(row)): uses[True][row] / total[row] for row in np.flatnonzero(total)}
 
 
+def parse_arguments(doc: str | None) -> argparse.Namespace:
+    """Parse the options of a script, with its docstring, that makes an encoder from another one and DATA."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0] if doc else None)
+    for name in ("data", "encoder", "output"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    return parser.parse_args()
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--encoder", type=Path, required=True)
-    parser.add_argument("--output", type=Path, required=True)
-    arguments = parser.parse_args()
+    arguments = parse_arguments(__doc__)
     encoder, data = StaticEncoder(arguments.encoder), arguments.data
     vocabulary = Vocabulary(encoder, build_charsmap())
     processor = vocabulary.processor()
