@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -65,21 +66,27 @@ def _import_charts() -> None:
 
 
 def write_scored_report(uri: str) -> str | None:
-    """Write the report of a file of `miner score` and return its path; None if a package is missing."""
-    try:
+    """Write the report of a file of `miner score` and return its path; None, with a warning, if it cannot be written."""
+    with _warn_instead():
         from miner.report import scored_pairs
-    except ConfigError as error:
-        console.warn(f"no report: {error}")
-        return None
-    return scored_pairs.write(uri)
+
+        return scored_pairs.write(uri)
+    return None
 
 
 def write_report(folder: str, known_pairs: "KnownPairs | None" = None, identify: bool = False) -> str | None:
-    """Write the report of a directory and return its path; None if there is nothing to show."""
-    try:
+    """Write the report of a directory and return its path; None if nothing is to show or, with a warning, if it cannot be written."""
+    with _warn_instead():
         from miner.report.build import write
 
         return write(folder, known_pairs, identify)
-    except ConfigError as error:  # a missing package, or a file of that name, must not fail a run that is done
+    return None
+
+
+@contextlib.contextmanager
+def _warn_instead() -> Iterator[None]:
+    """Warn of a missing package, or of a file of that name: neither must fail a run that is done."""
+    try:
+        yield
+    except ConfigError as error:
         console.warn(f"no report: {error}")
-        return None

@@ -1,10 +1,10 @@
 """Write report.html for a directory, from everything in it that has charts."""
 
 from miner.evaluation.bitext_precision import KnownPairs
-from miner.io import outputs, storage
+from miner.io import storage
 from miner.report import charts, pairs, rounds, runs, scores, training
 from miner.report.marking import SAMPLE_PAIRS
-from miner.report.page import REPORT, is_page, page
+from miner.report.page import REPORT, claim_page, page
 
 
 def write(folder: str, known_pairs: KnownPairs | None = None, identify: bool = False, sample_pairs: int = SAMPLE_PAIRS) -> str | None:
@@ -14,7 +14,7 @@ def write(folder: str, known_pairs: KnownPairs | None = None, identify: bool = F
     be marked. Raises ConfigError if there is another file of that name.
     """
     uri = storage.join(folder, REPORT)
-    outputs.claim_file(uri, [], is_page, other="rename it")
+    claim_page(uri)
     with charts.style():
         parts = [
             pairs.read_part(folder, known_pairs, identify, sample_pairs),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree.ElementTree import Element, tostring
 
+from miner.io import outputs
 from miner.text import streams
 
 ASSETS = Path(__file__).parent / "assets"
@@ -67,8 +68,12 @@ def text(value: str) -> Element:
     return element("bdi", value, dir="auto", class_="text")
 
 
-def is_page(uri: str) -> bool:
-    """Whether a file is a report."""
+def claim_page(uri: str) -> None:
+    """Raise ConfigError if there is another file than a report where one is to be written."""
+    outputs.claim_file(uri, [], _is_page, other="rename it")
+
+
+def _is_page(uri: str) -> bool:
     with streams.open_bytes(uri, "") as handle:
         return f'name="generator" content="{GENERATOR}"'.encode() in handle.read(HEAD_BYTES)
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from miner.arrays import Bools, Floats, Ints, spaced_rows
 from miner.io import storage
 from miner.report import charts
-from miner.report.page import Part, Section, page, table, text
+from miner.report.page import Part, Section, claim_page, page, table, text
 from miner.text.scored_pairs import SCHEMA, read_scored_pairs
 from miner.units import counted
 
@@ -24,10 +24,14 @@ KEPT_EXAMPLES, DROPPED_EXAMPLES = 20, 5  # pairs that are shown of those that ar
 
 
 def write(uri: str) -> str:
-    """Write the report beside a file of `miner score`, and return its path. DataError for another file."""
+    """Write the report beside a file of `miner score`, and return its path.
+
+    Raises DataError for another file, ConfigError if there is another file of the report's name.
+    """
+    output = f"{uri}{SUFFIX}"
+    claim_page(output)
     with charts.style():
         content = page([_read_part(uri)])
-    output = f"{uri}{SUFFIX}"
     with storage.atomic(output) as handle:
         handle.write(content)
     return output

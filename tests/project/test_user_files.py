@@ -166,6 +166,20 @@ def test_a_report_of_somebody_else_is_kept(embedded: Path, tmp_path: Path, toy_e
     assert page.read_text() == "<html>mine</html>"
 
 
+def test_a_page_beside_scored_pairs_is_kept(tmp_path: Path, toy_encoder: Path) -> None:
+    for name, line in (("en", "one two three"), ("fr", "un deux trois")):
+        (tmp_path / name).write_text(f"{line}\n{line} {line}\n")
+    score = ("score", tmp_path / "en", tmp_path / "fr", "--encoder", toy_encoder, "--output", tmp_path / "scored.tsv")
+    output_of(*score)
+    page = tmp_path / "scored.tsv.report.html"
+    page.write_text("<html>mine</html>")
+    assert "this command did not write it; rename it, or remove it" in error_of("report", tmp_path / "scored.tsv")
+    result = miner(*score, report=True)
+    assert result.exit_code == 0
+    assert "no report: " in result.stderr
+    assert page.read_text() == "<html>mine</html>"
+
+
 def test_figures_do_not_replace_the_json_of_others(embedded: Path, tmp_path: Path) -> None:
     path = tmp_path / "package.json"
     for text in ('{"name": "x"}', '{\n  "name": "x",\n  "dependencies": {}\n}\n', "[]", "{}"):
