@@ -214,15 +214,15 @@ class EncodedTexts:
             lang_of = dict.fromkeys(lang_of, UNDETERMINED)
         texts = sorted(lang_of, key=lang_of.__getitem__)
         vectors, text_tokens, tokens = list[Floats32](), list[TextTokens](), None
-        for lang, part in itertools.groupby(texts, lang_of.__getitem__):
-            own = in_language(encoder, lang)
+        for lang, group in itertools.groupby(texts, lang_of.__getitem__):
+            own, part = in_language(encoder, lang), list(group)
             token_encoder = choose_token_encoder(own, None)
             if isinstance(token_encoder, LayerTokens):
-                own_vectors, own_tokens = token_encoder.encode(list(part))
+                own_vectors, own_tokens = token_encoder.encode(part)
                 text_tokens.append(own_tokens)
             else:
-                own_vectors = own.encode(own_texts := list(part))
-                tokens = None if token_encoder is None else token_encoder.token_vectors(own_texts)
+                own_vectors = own.encode(part)
+                tokens = None if token_encoder is None else token_encoder.token_vectors(part)
             vectors.append(own_vectors)
         if text_tokens:
             columns = ([getattr(own, name) for own in text_tokens] for name in ("vectors", "counts"))

@@ -185,11 +185,15 @@ def find_kind(name: str) -> str:
     return _kind_of(find_folder(name))
 
 
+def _has_first_file(folder: Path) -> bool:
+    return any((folder / file).exists() for file in FIRST_FILES)
+
+
 def _kind_of(folder: Path) -> str:
     if not (folder / "miner.json").exists():
         from miner.encoders import static_embedding
 
-        if not any((folder / file).exists() for file in FIRST_FILES) and laser_files(folder):
+        if not _has_first_file(folder) and laser_files(folder):
             return LASER
         return TRANSFORMER if static_embedding.find_module(folder) is None else STATIC
     content = storage.read_json(str(folder / "miner.json"))
@@ -290,9 +294,7 @@ def _local_folder(name: str) -> Path | None:
     if not name.strip():
         raise ModelError(f"no encoder is named; give `{BUILTIN}`, a folder, a URI or a hub id")
     if folder.is_dir():
-        if not any((folder / file).exists() for file in FIRST_FILES) and not laser_files(
-            folder
-        ):  # before anything walks through the folder
+        if not _has_first_file(folder) and not laser_files(folder):  # before anything walks through the folder
             raise ModelError(f"{name}: none of {', '.join(FIRST_FILES)}, so not an encoder; check the path; {SUPPORTED}")
         return folder
     if folder.exists() or name == BUILTIN or name.startswith((".", "/", "~")):
