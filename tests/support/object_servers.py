@@ -122,6 +122,14 @@ def _gcs_server(log: RequestLog, role: str) -> Any:
             log.add(role, gcs_operation(self.command, self.path), gcs_object(self.path, body[:METADATA_BYTES]))
             return True
 
+        def do_DELETE(self) -> None:  # noqa: N802
+            """Cancel an upload as GCS does, by the status 499; the emulator answers with 501, which gcsfs tries again for half a minute."""
+            if self.path.startswith("/upload/"):
+                self.send_response(499, "Client Closed Request")
+                self.end_headers()
+            else:
+                super().do_DELETE()
+
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(LoggingHandler, _gcs_objects()))
     server.handle_error = lambda *_: None  # gcsfs closes connections whose answer it does not need
     return server
