@@ -16,9 +16,9 @@ from pathlib import Path
 from news_data import all_news, planted_news
 from probability import read_arguments
 
-from miner import calibration
-from miner.calibration import LabelledPairs, MixedCorpora
 from miner.config.probability import DEFAULT_MIN_PROBABILITY, ProbabilityWeights
+from miner.evaluation import calibration
+from miner.evaluation.calibration import LabelledPairs, MixedCorpora
 from miner.evaluation.reliability import measure_reliability
 from miner.filters.pairs import fit_to_corpora, probabilities_of
 

@@ -27,13 +27,13 @@ import numpy as np
 import numpy.typing as npt
 from news_data import planted_news, rows
 
-from miner.calibration import LabelledPairs, MixedCorpora, Pair, fit
 from miner.config.choices import MARGINS
 from miner.config.probability import DEFAULT_MIN_PROBABILITY, ProbabilityWeights
 from miner.encoders import Encoder, load_encoder, mining_profile
 from miner.encoders.base import TokenEncoder
 from miner.encoders.mining_profile import MiningProfile
 from miner.errors import NoThresholdError
+from miner.evaluation.calibration import LabelledPairs, MixedCorpora, Pair, fit
 from miner.evaluation.reliability import measure_reliability
 from miner.filters.pairs import fit_to_corpora, probabilities_of
 from miner.mining.candidates import Candidates

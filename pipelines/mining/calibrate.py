@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from miner import calibration
-from miner.calibration import MixedCorpora
 from miner.config.commands import CalibrateConfig, EmbedConfig, EncoderSettings
 from miner.encoders import LASER, PAIR, TRANSFORMER, calibration_texts, find_folder, find_kind, is_offered, mining_profile
 from miner.encoders.mining_profile import MiningProfile
 from miner.errors import ConfigError
+from miner.evaluation import calibration
+from miner.evaluation.calibration import MixedCorpora
 from miner.text import readers
 from miner.text.sharding import InputFile, text_bytes
 from pipelines.beam import workers

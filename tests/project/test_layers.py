@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 # of `pipelines`, a file or a folder of `miner.research` or `miner.training`.
 ROOMS = [
     *("errors", "arrays", "units", "progress", "devices", "languages"),
-    *("io", "config", "search", "encoders", "mining", "filters", "text", "calibration", "research.datasets", "plan", "export"),
+    *("io", "config", "search", "encoders", "mining", "filters", "text", "research.datasets", "plan", "export"),
     *(f"training.{name}" for name in ("settings", "layout", "losses", "data", "models", "steps")),
     *("training.config", "training.stream_setup", "training.run"),
     *("evaluation", "research.tasks", "loop", "report", "research.reproduction"),

@@ -14,12 +14,12 @@ from sklearn.linear_model import LogisticRegression
 from support.command import error_of, output_of
 
 import miner
-from miner import calibration
-from miner.calibration import LabelledPairs, MixedCorpora
 from miner.config.choices import RescoreName
 from miner.config.commands import CalibrateConfig, EmbedConfig
 from miner.encoders import calibration_texts, load_encoder, mining_profile
 from miner.encoders.base import TokenEncoder
+from miner.evaluation import calibration
+from miner.evaluation.calibration import LabelledPairs, MixedCorpora
 from miner.mining.candidates import pair_margins
 from miner.mining.margin_sample import MarginSample
 from pipelines.mining import calibrate
