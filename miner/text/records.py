@@ -223,16 +223,19 @@ def checked(text: str) -> Value:
 def refuse_utf16(handle: BinaryIO, name: str, block_bytes: int = streams.BLOCK_BYTES) -> BinaryIO:
     """Return a file with the same bytes. Raises DataError if its first block begins with UTF-16."""
     head = handle.read(min(SNIFFED_BYTES, block_bytes))
-    if _is_utf16(head):
-        raise DataError(f"{name}: UTF-16 text; convert it, as in `iconv -f UTF-16LE -t UTF-8`")
+    if encoding := _utf16_of(head):
+        option = f"--encoding {encoding}"
+        raise DataError(f"{name}: UTF-16 text; convert it, as in `iconv -f {encoding} -t utf-8`, or give {option} where a command has it")
     return cast(BinaryIO, io.BufferedReader(_Rejoined(head, handle), CHUNK_CHARS))
 
 
-def _is_utf16(head: bytes) -> bool:
-    """Whether it has a byte order mark and NUL, or every other byte is a low control character, as in UTF-16 of an alphabet."""
+def _utf16_of(head: bytes) -> str | None:
+    """Return its encoding if it has a byte order mark and NUL, or every other byte is a low control character, as in an alphabet."""
+    if head.startswith(UTF16_BOMS) and b"\0" in head:
+        return "utf-16"
     shares = [sum(byte < HIGH_BYTES for byte in half) / max(1, len(half)) for half in (head[::2], head[1::2])]
     has_controls = len(head) >= MIN_SNIFFED_BYTES and max(shares) > MIN_CONTROLS and min(shares) < MAX_CONTROLS
-    return has_controls or (head.startswith(UTF16_BOMS) and b"\0" in head)
+    return ("utf-16-be" if shares[0] > shares[1] else "utf-16-le") if has_controls else None
 
 
 class _Rejoined(io.RawIOBase):

@@ -213,11 +213,12 @@ class _Ingestion:
 
     def _scatter(self, scattered: ScatteredFiles, increment: CorpusIncrement) -> Pipeline[ScatterResult]:
         settings = self.config.part(TextSettings)
-        split_lang = languages.canonical(self.config.lang) if self.config.split else None
+        lang = languages.canonical(self.config.lang)
+        split_lang = lang if self.config.split else None
         num_processes = available_cores() if is_in_this_process.get() else 1  # on a cluster, other workers use the other cores
         task = ScatterTask(scattered, [self.files[uri] for uri in increment.inputs], settings, split_lang, num_processes)
         try:
-            return (yield from scatter_inputs(task, increment.inputs))
+            return (yield from scatter_inputs(task, increment.inputs, lang))
         except DataError as error:
             if not scattered.increment or settings.strict:
                 raise

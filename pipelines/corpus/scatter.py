@@ -118,10 +118,10 @@ class UnreadableRecord(TypedDict):
     inputs: dict[str, str]  # input -> error
 
 
-def scatter_inputs(task: ScatterTask, signatures: Signatures) -> Pipeline[ScatterResult]:
+def scatter_inputs(task: ScatterTask, signatures: Signatures, lang: str) -> Pipeline[ScatterResult]:
     """Scatter every input that is not scattered yet. Skips an input that cannot be read, unless the settings are strict.
 
-    Raises DataError if no input can be read, and if the inputs of the first run have no sentence.
+    Raises DataError if no input can be read, and if the inputs of the first run have no sentence. `lang` is a canonical code.
     """
     folder, settings = task.scattered.folder, task.settings
     stage = Stage(folder, "ranges", {}, signatures)
@@ -156,7 +156,7 @@ def scatter_inputs(task: ScatterTask, signatures: Signatures) -> Pipeline[Scatte
         reasons = list_counts({name: counts[name] for name in readers.LINE_COUNTS if name not in ("lines", "kept")})
         detail, remedy = f" ({reasons})" if reasons else "", "give a text with sentences; --strict names the first problem"
         first = next(iter(task.groups.values()))[0].uri
-        if counts["invalid"] and (encoding := encodings.guess_encoding(first)):
+        if counts["invalid"] and (encoding := encodings.guess_encoding(first, lang)):
             remedy = f"the text looks like {encoding}, so give --encoding {encoding}"
         raise DataError(f"{', '.join(signatures)}: no sentence in {counted(counts['lines'], 'line')}{detail}; {remedy}")
     return ScatterResult(dict(counts), skipped)

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -40,15 +41,46 @@ def test_an_unknown_encoding_is_one_line(name: str, tmp_path: Path) -> None:
     assert "--encoding" in error_of("embed", tmp_path / "a.txt", "--encoding", name, "--output", tmp_path / "out")
 
 
-@pytest.mark.parametrize(("line", "encoding", "names"), [(GERMAN, "cp1252", ("cp1252",)), (RUSSIAN, "cp1251", ("cp1251",))])
-def test_the_likely_encoding_is_named(line: str, encoding: str, names: tuple[str, ...], toy_encoder: Path, tmp_path: Path) -> None:
-    (tmp_path / "text.txt").write_bytes((line * 50).encode(encoding))
-    assert encodings.guess_encoding(str(tmp_path / "text.txt")) in names
-    command = ("embed", tmp_path / "text.txt", "--encoder", toy_encoder, "--output", tmp_path / "out")
-    assert "give --encoding " in error_of(*command)
-    (tmp_path / "text.txt").write_bytes((line * 50).encode(encoding) + b"one two\n" * 50)
-    assert "the text looks like " in miner(*command).stderr
-    (tmp_path / "text.txt").write_text(line * 50)
+SAMPLES = {
+    "deu": GERMAN,
+    "rus": RUSSIAN,
+    "fin": "Äiti sanoi että hän lähtee töihin. Mitä sinä teet tänään?\nYöllä näkyi tähtiä.\n",
+    "pol": "Wczoraj śniło mi się, że jeżdżę na łyżwach.\nTeż mówią, że są bogaci i chcą ćwiczyć.\n",
+    "ces": "Myšlenka, že žije šťastně, ho těší.\nPříště přijď včas, řekl učitel žákům.\n",
+    "hun": "Az őrült fűnyíró újra elindult, és a hőség sem zavarta őt.\n",
+    "lit": "Aš gyvenu Lietuvoje, čia žmonės šneka lietuviškai.\nŽiemą būna šalta, o vasarą šilta.\n",
+    "tur": "Bu akşam şehirde güneş çok güzel batıyor.\nİstanbul'da yaşayan kişi sayısı artıyor.\n",
+    "jpn": "昨日の夜、私たちは川沿いを散歩しました。\n",
+    "cmn": "昨天晚上我们沿着河边散步，谈论今年夏天读过的书。\n",
+    "kor": "어젯밤 우리는 강가를 걸으며 여름에 읽은 책 이야기를 했다.\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("lang", "encoding"),
+    [
+        *[("deu", "cp1252"), ("rus", "cp1251"), ("rus", "koi8-r"), ("fin", "iso8859-1"), ("fin", "iso8859-15"), ("fin", "cp1252")],
+        *[(lang, encoding) for lang in ("pol", "ces", "hun") for encoding in ("cp1250", "iso8859-2")],
+        *[("lit", "cp1257"), ("lit", "iso8859-13"), ("tur", "cp1254"), ("jpn", "utf-16-le")],
+        *[("jpn", "shift_jis"), ("jpn", "euc_jp"), ("cmn", "gbk"), ("kor", "euc_kr")],
+    ],
+)
+def test_the_likely_encoding_is_named(lang: str, encoding: str, toy_encoder: Path, tmp_path: Path) -> None:
+    """The one that reads the text as it was written, whatever its name."""
+    text = SAMPLES[lang] * 10
+    (tmp_path / "text.txt").write_bytes(text.encode(encoding))
+    message = error_of("embed", tmp_path / "text.txt", "--lang", lang, "--encoder", toy_encoder, "--output", tmp_path / "out")
+    name = re.fullmatch(r".*; the text looks like \S+, so give --encoding (\S+)\n?", message)
+    assert name, message
+    assert text.encode(encoding).decode(name[1]) == text
+
+
+def test_the_likely_encoding_is_a_hint_where_some_lines_are_valid(toy_encoder: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_bytes((GERMAN * 50).encode("cp1252") + b"one two\n" * 50)
+    assert (
+        "the text looks like cp1252" in miner("embed", tmp_path / "text.txt", "--encoder", toy_encoder, "--output", tmp_path / "out").stderr
+    )
+    (tmp_path / "text.txt").write_text(GERMAN * 50)
     assert encodings.guess_encoding(str(tmp_path / "text.txt")) is None
 
 

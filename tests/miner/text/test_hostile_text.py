@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import lzma
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -68,7 +69,9 @@ def test_batches_hold_all_rows_in_order(dtype: pa.DataType, tmp_path: Path) -> N
 def test_utf16_is_an_error(encoding: str, text: str, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_bytes(text.encode(encoding))
     message = error_of("embed", tmp_path / "text.txt", "--lang", "en", "--output", tmp_path / "out")
-    assert "text.txt: UTF-16 text; convert it" in message
+    name = re.search(r"text.txt: UTF-16 text; convert it, as in `iconv -f (\S+) -t utf-8`, or give --encoding \1", message)
+    assert name, message
+    assert (tmp_path / "text.txt").read_bytes().decode(name[1]) == text
 
 
 OPENERS = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}

@@ -174,10 +174,11 @@ def test_score_and_mine_read_every_form_of_a_bitext(forms: dict[str, list[object
     scored, mined = {}, {}
     for name, words in forms.items():
         output_of("score", *words, *common, "--output", tmp_path / f"{name}.tsv")
-        scored[name] = (tmp_path / f"{name}.tsv").read_text()
+        rows = (tmp_path / f"{name}.tsv").read_text().splitlines()
+        scored[name] = tuple(row.rpartition("\t")[0] for row in rows)  # without the number of the line, where a header counts
         output_of("mine", *words, *common, "--threshold", 0, "--output", tmp_path / f"mined {name}")
         mined[name] = gzip.decompress((tmp_path / f"mined {name}" / "bitext.tsv.gz").read_bytes())
-    assert len(scored["two files"].splitlines()) == 4
+    assert len(scored["two files"]) == 4
     assert len(mined["two files"].splitlines()) == 4
     assert set(scored.values()) == {scored["two files"]}
     assert set(mined.values()) == {mined["two files"]}
