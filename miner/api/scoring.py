@@ -28,8 +28,8 @@ from pipelines.mining.score import ScoreResult
 class PairScores(TableResult):
     """The margins of n pairs, in the order of the input: of all of them, or of those that the bounds keep.
 
-    Columns: row, margin, similarity, probability, reason, but for vectors source_text and target_text, null for a dropped text; for a file
-    also line and, of a table with both sides, its other columns.
+    Columns: row, margin, similarity, probability, reason, with `reasons` also scores (JSON, filter -> score), but for vectors source_text
+    and target_text, null for a dropped text; for a file also line and, of a table with both sides, its other columns.
     """
 
     table: pa.Table

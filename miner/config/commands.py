@@ -507,7 +507,7 @@ class ScoreConfig(SideColumns, EncoderSettings, LineSelectionSettings, MarginSet
     source: str = Field(description="Text whose line i is a pair with line i of the target, or a file of both sides.")
     target: str | None = Field(None, description="Text of the target; by default, both sides are columns of the source.")
     output: File = Field(description="File to write: .tsv, .jsonl (also with .gz) or .parquet.")
-    reasons: bool = Field(False, description="Write the pairs that are dropped too, with the reason.")
+    reasons: bool = Field(False, description="Write the pairs that are dropped too, with the reason, and what each filter found.")
     background_source: Path | None = Field(
         None, description="A larger corpus to search for neighbours: text, or an embeddings or index directory."
     )

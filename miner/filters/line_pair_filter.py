@@ -81,6 +81,20 @@ class LinePairFilter:
             codes[rows[~decisions.kept]] = [code_of(reason) for reason in decisions.drop_reasons()[0]]
         return codes
 
+    def scores(self, sources: Texts, targets: Texts) -> dict[str, Floats]:
+        """Return what each filter finds in n pairs of cleaned texts: scores (n,), of sentences the one nearer to the bound or beyond it.
+
+        NaN where a filter does not apply to a pair.
+        """
+        texts = [[text or "" for text in side] for side in (sources, targets)]
+        source, target = (
+            apply_sentence_filters(side, lang, self.sentence_bounds, self.lang_id_model).scores
+            for side, lang in zip(texts, self.languages, strict=True)
+        )
+        worse = {name: np.fmin if SENTENCE_FILTERS[name].bound == "least" else np.fmax for name in source}
+        pairs = PairTexts(texts[0], texts[1], self.languages, np.full(len(sources), np.nan), self.lang_id_model)
+        return {name: worse[name](source[name], target[name]) for name in source} | dict(apply_pair_filters(pairs, self.pair_bounds).scores)
+
     def check_top(self, codes: Codes, margins: Floats) -> Codes:
         """Return (n,) the codes of n pairs: of those kept so far, the `top` with the largest margins remain, of equal ones the first."""
         if self.top is None:

@@ -43,7 +43,7 @@ from pipelines.corpus import embed
 from pipelines.mining import inputs, rescore, rescore_choice
 from pipelines.mining.line_pairs import LinePairs
 from pipelines.mining.rescore import RescoredSide
-from pipelines.mining.scored_lines import ENDINGS, SELECTED, ScoredLines, ScoreWriter, is_output
+from pipelines.mining.scored_lines import ENDINGS, SCORES, SELECTED, ScoredLines, ScoreWriter, is_output
 from pipelines.mining.summary import describe_side
 from pipelines.search import exact
 from pipelines.search.exact import BACKWARD, FORWARD, SearchRequest, read_neighbours
@@ -102,7 +102,7 @@ def run(
     texts, sides of different length, encoder or backgrounds.
     """
     workers.describe(options).device_type(config.device)  # raises for an unknown one
-    bitext = LinePairs.of(config, SCORED.names)
+    bitext = LinePairs.of(config, [*SCORED.names, *([SCORES.name] if config.reasons else [])])
     language.check_identifier([*config.sentence_filters.bounds(), *config.pair_filters.bounds()], config.lang_id_model)
     work = f"{config.output}.work"
     _check_paths(config, bitext, work)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +29,7 @@ CELL_BREAKS = re.compile(r"[\t\n\r]+")
 SCORED_LINE = re.compile(rb'(nan|-?\d+\.\d{8})\t[^\t]*\t|\{"line": \d+, "margin": ')
 ENDINGS = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", PARQUET)  # of outputs
 REASON_NAMES = np.array([*REASONS, None], dtype=object)  # by code; KEPT is the last
+SCORES = pa.field("scores", pa.string(), metadata=IS_JSON)  # filter -> score, after SCORED; null without a sentence
 SELECTED = f"selected{PARQUET}"  # file in the work folder
 logger = logging.getLogger(__name__)
 
@@ -121,8 +123,8 @@ class ScoreWriter:
 
     @cached_property
     def _schema(self) -> pa.Schema:
-        """SCORED, and the other columns of the input."""
-        return pa.schema([*SCORED, *self.bitext.other_schema])
+        """SCORED, what each filter found if reasons are written, and the other columns of the input."""
+        return pa.schema([*SCORED, *([SCORES] if self.with_reasons else []), *self.bitext.other_schema])
 
     def _write_blocks(self, uri: str, num_lines: int, keeps_json: bool = False) -> ScoredLines:
         blocks = [ScoredLines(np.zeros(0), np.zeros(0, np.int8))]
@@ -142,6 +144,7 @@ class ScoreWriter:
                     lines.sources,
                     lines.targets,
                     reasons,
+                    *([self._scores(lines.sources, lines.targets)] if self.with_reasons else []),
                 ]
                 others = [] if lines.others is None else lines.others.columns
                 write(self._select(pa.table([*columns, *others], schema=self._schema), block.codes))
@@ -152,12 +155,17 @@ class ScoreWriter:
 
     def _select(self, table: pa.Table, codes: Codes) -> pa.Table:
         """Return the pairs of a table of SCORED that are kept or, with `with_reasons`, all of them with the reasons of their codes (n,)."""
-        if not self.line_filter.drops_pairs:
-            return table
         if not self.with_reasons:
-            return table.filter(pa.array(codes == KEPT))
+            return table.filter(pa.array(codes == KEPT)) if self.line_filter.drops_pairs else table
         index = table.schema.get_field_index("reason")
         return table.set_column(index, table.schema.field(index), pa.array(REASON_NAMES[codes], pa.string()))
+
+    def _scores(self, sources: Lines, targets: Lines) -> pa.Array:
+        """Return what each filter finds in pairs (n,), as JSON; null where a side has no sentence."""
+        scores = self.line_filter.scores(sources, targets)
+        rows = zip(*(np.round(column, 4).tolist() for column in scores.values()), strict=True) if scores else repeat((), len(sources))
+        texts = (json.dumps({name: score for name, score in zip(scores, row, strict=True) if score == score}) for row in rows)
+        return pa.array([text if all(pair) else None for text, *pair in zip(texts, sources, targets, strict=True)], pa.string())
 
     def _probabilities(self, margins: Floats, sources: Lines, targets: Lines) -> pa.Array:
         """Return the probabilities (n,) of pairs, null without a margin, or without weights."""

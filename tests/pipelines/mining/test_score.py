@@ -374,6 +374,31 @@ def test_formats_hold_reasons_and_probabilities(tmp_path: Path) -> None:
     assert "name one that ends in .tsv, .tsv.gz, .jsonl" in command.error_of(*command_line, tmp_path / "scored.csv")
 
 
+def test_reasons_come_with_what_each_filter_found(toy_encoder: Path, tmp_path: Path) -> None:
+    rows = ["s,t,id,scores", "one two,un deux,a,x", "three 7,trois 8 9,b,y", ",quatre,c,z", "12.5 a,cinq,d,w"]
+    (tmp_path / "pairs.csv").write_text("\n".join(rows) + "\n")
+    columns = ("--source-column", "s", "--target-column", "t", "--encoder", toy_encoder)
+    bounds = ("--filter", "letters=0.4", "--filter", "numbers=0.1", "--filter", "copies=0.9", "--reasons")
+    expected = [
+        (None, {"letters": 1.0, "copies": 0.0}),  # no number on either side: `numbers` does not apply
+        ("numbers_disagree", {"letters": 0.7143, "copies": 0.0, "numbers": 1.0}),
+        ("no_sentence", None),
+        ("few_letters", {"letters": 0.2, "copies": 0.0}),
+    ]
+    for ending in ("jsonl", "parquet", "tsv"):
+        assert miner("score", tmp_path / "pairs.csv", *columns, *bounds, "--output", tmp_path / f"scored.{ending}").exit_code == 0
+    lines = [json.loads(line) for line in (tmp_path / "scored.jsonl").read_text().splitlines()]
+    assert [(line["reason"], line["scores"], line["id"], line["input_scores"]) for line in lines] == [
+        (*row, *cells) for row, cells in zip(expected, ["ax", "by", "cz", "dw"], strict=True)
+    ]
+    table = pq.read_table(tmp_path / "scored.parquet").to_pylist()
+    assert [(row["reason"], row["scores"] and json.loads(row["scores"])) for row in table] == expected
+    cells = [line.split("\t") for line in (tmp_path / "scored.tsv").read_text().splitlines()]
+    assert [(row[4] or None, json.loads(row[6] or "null"), *row[7:]) for row in cells] == [
+        (*row, *names) for row, names in zip(expected, ["ax", "by", "cz", "dw"], strict=True)
+    ]
+
+
 def test_lines_without_letters_have_no_margin_and_are_counted(toy_encoder: Path, tmp_path: Path) -> None:
     paths = write_sides(tmp_path, ["one two", "12.5", "three", "***", "four"], ["un deux", "douze", "trois", "", "quatre"])
     summary = output_of("score", *paths, "--encoder", toy_encoder, "--output", tmp_path / "scored.tsv")
