@@ -8,6 +8,7 @@ import lzma
 import posixpath
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
@@ -16,11 +17,12 @@ from miner.errors import REMOTE_REMEDY, DataError, first_line, is_remote_error
 from miner.io import storage
 from miner.progress import add_work
 
-BLOCK_BYTES = 1 << 20  # read at a time
+BLOCK_BYTES, COMPRESSED_BLOCK_BYTES = 1 << 20, 1 << 14  # read at a time
 MAX_LINE_BYTES = 1 << 20  # a longer line is skipped; at least BLOCK_BYTES, see `read_line_blocks`
 HEAD_BYTES = 4 << 20  # of a compressed file, from which its compression ratio is estimated
 HEAD_TEXT_BYTES, HEAD_STEP_BYTES = 64 << 20, 1 << 16  # most bytes decompressed from a head, and per step
 MIN_BOMB_BYTES = 64 << 20  # of text; a compressed file may expand to fewer by any factor
+PADDING = b"\0"  # between streams
 BOM = b"\xef\xbb\xbf"
 
 
@@ -29,7 +31,48 @@ def _open_zstd(handle: Any) -> Any:
     return pa.CompressedInputStream(pa.PythonFile(handle, mode="r"), "zstd")
 
 
-COMPRESSIONS: dict[str, Callable[[Any], Any]] = {".gz": gzip.open, ".zst": _open_zstd, ".xz": lzma.open, ".bz2": bz2.open}
+class _StreamsReader(io.RawIOBase):
+    """The text of a file of one or several compressed streams. Other data after a stream is an error.
+
+    `bz2.open` and `lzma.open` take such data, which may be a stream with a damaged header, for the end of the file.
+    """
+
+    def __init__(self, new_decompressor: Callable[[], Any], handle: Any) -> None:
+        self.new_decompressor, self.handle = new_decompressor, handle
+        self.decompressor = new_decompressor()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while True:
+            data = b""
+            if self.decompressor.eof:
+                data = self.decompressor.unused_data.lstrip(PADDING)
+                while not data:
+                    block = self.handle.read(COMPRESSED_BLOCK_BYTES)
+                    if not block:
+                        return 0
+                    data = block.lstrip(PADDING)
+                self.decompressor = self.new_decompressor()
+            elif self.decompressor.needs_input and not (data := self.handle.read(COMPRESSED_BLOCK_BYTES)):
+                raise EOFError("the last stream has no end")
+            text = self.decompressor.decompress(data, len(buffer))
+            if text:
+                buffer[: len(text)] = text
+                return len(text)
+
+
+def _open_streams(new_decompressor: Callable[[], Any], handle: Any) -> Any:
+    return io.BufferedReader(_StreamsReader(new_decompressor, handle), BLOCK_BYTES)
+
+
+COMPRESSIONS: dict[str, Callable[[Any], Any]] = {
+    ".gz": gzip.open,
+    ".zst": _open_zstd,
+    ".xz": partial(_open_streams, lzma.LZMADecompressor),
+    ".bz2": partial(_open_streams, bz2.BZ2Decompressor),
+}
 
 
 def split_extensions(uri: str) -> tuple[str, str]:

@@ -115,12 +115,13 @@ def _members(path: str) -> list[ReleaseFile]:
 
 @contextlib.contextmanager
 def _open_archive(path: str) -> Iterator[zipfile.ZipFile | tarfile.TarFile]:
-    with streams.open_bytes(path) as handle:
+    compression = streams.split_extensions(path)[1]
+    with streams.open_bytes(path, compression) as handle:
         if path.lower().endswith(".zip"):
             with zipfile.ZipFile(handle) as zip_archive:
                 yield zip_archive
         else:
-            with tarfile.open(fileobj=handle, mode="r:*") as tar_archive:
+            with tarfile.open(fileobj=handle, mode="r|" if compression else "r:*") as tar_archive:
                 yield tar_archive
 
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -199,3 +200,17 @@ def test_damaged_parquet_is_one_line(tmp_path: Path) -> None:
             list(read_rows(str(tmp_path / f"{kind}.parquet"), ["name"]))
     (rows,) = read_rows(str(tmp_path / "cells.parquet"), ["name"])
     assert rows.columns == [[*(f"text {number % 5}" for number in range(3)), NOT_UTF8, *(f"text {number % 5}" for number in range(4, 8))]]
+
+
+@pytest.mark.parametrize(("extension", "compress"), [(".bz2", bz2.compress), (".xz", lzma.compress)])
+def test_damage_between_compressed_streams_is_an_error(
+    extension: str, compress: Callable[[bytes], bytes], tmp_path: Path, toy_encoder: Path
+) -> None:
+    """Parallel compressors write several streams. The standard library ends at one whose header is damaged."""
+    path, first, second = tmp_path / f"text{extension}", compress(b"one two\n"), compress(b"three four\n")
+    embed = ("embed", path, "--lang", "en", "--encoder", toy_encoder, "--output", tmp_path / "out")
+    for bit in range(8):
+        path.write_bytes(first + bytes([second[0] ^ 1 << bit]) + second[1:])
+        assert f"text{extension}: truncated or not {extension}" in error_of(*embed)
+    path.write_bytes(first + b"\0" * 8 + second + b"\0" * 4)
+    assert "2 lines" in output_of(*embed) or "2 sentences" in output_of(*embed)

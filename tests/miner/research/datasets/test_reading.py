@@ -2,10 +2,12 @@
 
 import bz2
 import io
+import lzma
 import random
 import shutil
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -60,12 +62,30 @@ def test_members_of_tar_archives(kind: str, tmp_path: Path) -> None:
     assert rows == [("de test.", "B.", "1", "de", "1")]
 
 
-@pytest.mark.parametrize(("name", "message"), [("x.zip", "truncated or not an archive"), ("x.tar.gz", "truncated or not an archive")])
+@pytest.mark.parametrize(("name", "message"), [("x.zip", "truncated or not an archive"), ("x.tar.gz", "truncated or not .gz")])
 def test_broken_archives_are_one_line(name: str, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"not an archive at all")
     with pytest.raises(DataError, match=message) as error:
         read_rows("snli", tmp_path / name)
     assert str(error.value).startswith(str(tmp_path / name))
+
+
+@pytest.mark.parametrize(("extension", "compress"), [(".bz2", bz2.compress), (".xz", lzma.compress)])
+def test_damage_between_the_streams_of_a_tar_is_an_error(extension: str, compress: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    members = io.BytesIO()
+    with tarfile.open(fileobj=members, mode="w") as archive:
+        for name in ("News.de-en.de", "News.de-en.en"):
+            info = tarfile.TarInfo(name)
+            info.size = 512
+            archive.addfile(info, io.BytesIO(b"x" * 511 + b"\n"))
+    whole, path = members.getvalue(), tmp_path / f"x.tar{extension}"
+    for end in (1024, 2048):  # of the first and of the last member
+        first, second = compress(whole[:end]), compress(whole[end:])
+        path.write_bytes(first + second)
+        assert sum(len(batch) for batch in read_dataset(get_layout("opus-moses"), str(path))) == 1
+        path.write_bytes(first + bytes([second[0] ^ 1]) + second[1:])
+        with pytest.raises(DataError, match=f"x.tar{extension}: truncated or not {extension}"):
+            list(read_dataset(get_layout("opus-moses"), str(path)))
 
 
 @pytest.mark.parametrize("kind", ["tar.gz", "tar.bz2", "tar.xz", "zip"])
