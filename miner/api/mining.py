@@ -115,7 +115,7 @@ class Bitext(TableResult):
     def save(self, directory: FilePath) -> None:
         """Write what `miner mine` writes, without the search: bitext.parquet, bitext.tsv.gz and manifest.json."""
         folder = os.fspath(directory)
-        with claim_output(folder):
+        with claim_output(folder, stages.MINE):
             pairs = self.files[writers.PARQUET]
             writers.write_bitext(folder, writers.row_groups(pairs), PROBABILITY.name in pairs.column_names)
             if select_pairs.DROPPED in self.files:

@@ -235,7 +235,7 @@ def warn(text: str) -> None:
 
 def write_figures(path: str | None, figures: dict[str, Any]) -> None:
     """Write the figures of a result to the file that `--json` names, if it is given; `-` is standard output."""
-    from miner.io import storage
+    from miner.io import outputs, storage
 
     if path == STDOUT:
         with _writing_stdout():
@@ -243,7 +243,7 @@ def write_figures(path: str | None, figures: dict[str, Any]) -> None:
             stdout.write(storage.json_text(figures))
             stdout.flush()
     elif path is not None:
-        storage.write_json(path, figures)
+        storage.write_json(path, outputs.mark_figures(figures))
 
 
 def format_json(record: logging.LogRecord, **fields: Any) -> str:

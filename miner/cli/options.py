@@ -184,7 +184,7 @@ def json_option(function: Function) -> Function:
                 dict(value) if isinstance(value, Settings) else {name: value} for name, value in values.items() if name != "json_file"
             ]
             texts = [text for group in groups for value in group.values() for text in (value if isinstance(value, tuple) else (value,))]
-            outputs.claim_file(path, [text for text in texts if isinstance(text, str)], outputs.is_json, "--json")
+            outputs.claim_file(path, [text for text in texts if isinstance(text, str)], outputs.are_figures, "--json")
         return function(*args, **values)
 
     help = "Also write the results to this JSON file; `-` is standard output, and the summary then goes to standard error."

@@ -55,6 +55,7 @@ class ExportResult:
 def run(config: ExportConfig) -> ExportResult:
     """Export a bitext. DataError if nothing is left to export, or if the output holds files that are not those of an export."""
     pairs = open_pairs(config)
+    stages.check_writer(config.output, "export")
     with lock.hold(config.output):
         previous_files = _check_output(config)
         result, examples = _write(config, pairs, previous_files)

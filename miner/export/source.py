@@ -88,7 +88,10 @@ def open_pairs(config: ExportConfig) -> MinedPairsFile:
     folder = config.bitext if storage.is_folder(config.bitext) else None
     uri = storage.join(folder, PARQUET) if folder is not None else config.bitext
     if not storage.exists(uri):
-        raise DataError(f"{uri}: no such file; give the output directory of `miner mine`, its {PARQUET}, or an output of `miner score`")
+        is_mined = folder is not None and stages.writer_of(folder) == stages.MINE
+        others = f"give the output directory of `miner mine`, its {PARQUET}, or an output of `miner score`"
+        remedy = "run `miner mine` again" if is_mined else others
+        raise DataError(f"{uri}: no such file; {remedy}")
     manifest, (parent, _, name) = None, uri.rpartition("/")
     if name in (PARQUET, TSV) and storage.exists(storage.join(parent or ".", stages.MANIFEST)):
         with contextlib.suppress(SettingsError):  # a file that was moved beside another stage
@@ -98,7 +101,7 @@ def open_pairs(config: ExportConfig) -> MinedPairsFile:
     for side in ("source", "target"):
         code = getattr(config, f"{side}_lang") or recorded.get(side)
         if code is None:
-            remedy = f"give --{side}-lang, or the output of `miner mine`"
+            remedy = f"give --{side}-lang, or {'the output of `miner mine`' if folder is None else 'run `miner mine` again'}"
             raise ConfigError(f"{config.bitext}: no manifest with the language of the {side}; {remedy}")
         tags.append(languages.bcp47(code))
     if tags[0] == tags[1]:  # two corpora of one language, or both `und`

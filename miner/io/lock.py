@@ -107,6 +107,8 @@ def hold(folder: str, heartbeat_seconds: float = HEARTBEAT_SECONDS) -> Iterator[
     Raises StorageError if another run has the lock, or takes it over while this run does not write heartbeats, and if a link in the
     directory leads out of it.
     """
+    if not folder:
+        raise StorageError("--output is empty; name a directory")
     outputs.check_links(folder)
     is_new, has_failed = not storage.exists(folder), True
     lock = _Lock.acquire(folder, heartbeat_seconds)

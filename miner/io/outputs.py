@@ -5,11 +5,15 @@ A directory is claimed by its lock and its records (`miner.io.lock`, `miner.io.s
 
 import fnmatch
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
+from miner import __version__
 from miner.errors import ConfigError, StorageError
-from miner.io import records, storage
+from miner.io import storage
+
+WRITTEN_BY = "written_by"  # key of a file of --json
 
 
 def claim_file(output: str, inputs: Iterable[str], is_ours: Callable[[str], bool], option: str = "", other: str = "") -> None:
@@ -58,11 +62,15 @@ def check_links(folder: str) -> None:
                 raise StorageError(f"{link}: a link out of this output; remove it, or choose another --output")
 
 
-def is_json(uri: str) -> bool:
-    """Whether `storage.write_json` wrote a file, of an object without the checksum of a record."""
-    data = storage.read_bytes(uri)
-    value = storage.parse_json(data, uri)
-    return isinstance(value, dict) and storage.json_text(value).encode() == data and not records.is_record(value)
+def mark_figures(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a file of --json, by which `are_figures` recognises it."""
+    return {**figures, WRITTEN_BY: f"miner {__version__}"}
+
+
+def are_figures(uri: str) -> bool:
+    """Whether a file is one of --json."""
+    value = storage.read_json(uri)
+    return isinstance(value, dict) and str(value.get(WRITTEN_BY)).startswith("miner ")
 
 
 def _try(is_ours: Callable[[str], bool], output: str) -> bool:

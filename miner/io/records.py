@@ -76,11 +76,6 @@ def _parse_record(values: Any, schema: type[Schema], uri: str, remedy: str) -> S
     return record
 
 
-def is_record(values: Mapping[str, Any]) -> bool:
-    """Whether the content of a JSON file is a record, valid or not."""
-    return CHECKSUM in values
-
-
 def has_checksum(uri: str) -> bool:
     """Whether a file is a record that carries its checksum, judged without parsing it."""
     return f'"{CHECKSUM}"'.encode() in storage.read_bytes(uri)

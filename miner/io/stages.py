@@ -20,9 +20,16 @@ from miner.io import checksums, records, storage
 # The names of stages that several packages read.
 SENTENCES, EMBEDDINGS, TOKENS, INDEX = "sentences", "embeddings", "tokens", "index"
 NEIGHBOURS, CANDIDATES, MINE = "neighbours", "candidates", "mine"
-EMBED, RUN = "embed", "run"  # commands whose outputs consist of several stages
-WRITERS = {SENTENCES: EMBED, EMBEDDINGS: EMBED, TOKENS: EMBED, INDEX: INDEX, MINE: MINE, NEIGHBOURS: MINE, CANDIDATES: MINE}
-ENCODER_RECORDS = (checksums.FILE, checksums.STARTED)  # an encoder is no output to write into
+EMBED, RUN, TRAIN = "embed", "run", "train"  # commands whose outputs consist of several stages, or of none
+
+# What shows which command writes a directory: a record in it, and the directories in it that have stages.
+WRITERS_OF_RECORDS = {"train.json": TRAIN, "run.json": RUN, "export.json": "export", checksums.FILE: "fetch", checksums.STARTED: "fetch"}
+WRITERS_OF_FOLDERS = {
+    **dict.fromkeys((SENTENCES, EMBEDDINGS, TOKENS), EMBED),
+    **dict.fromkeys(("vectors", "trained", "parts", "tuning"), INDEX),
+    **dict.fromkeys((NEIGHBOURS, CANDIDATES, "source", "target"), MINE),
+    **dict.fromkeys(("corpora", "pairs", "indexes"), RUN),
+}
 
 MANIFEST = storage.MANIFEST
 DELETE_FOLDER = "delete the directory and run the command that made it again"
@@ -392,34 +399,55 @@ class Stage:
 
 
 def check_output(folder: str, command: str | None = None) -> None:
-    """Raise SettingsError if a directory holds files, but none that says that it is an output of this program, or those of another command.
-
-    `command` is EMBED, INDEX, MINE or RUN.
-    """
-    files = storage.files_below(folder, MARKER_DEPTH) if storage.is_folder(folder) else []
+    """Raise SettingsError if a directory holds files, but none that says that it is an output of this program, or of `command`."""
+    files = _files_to_depth(folder)
     foreign = [name for name in files if not name.startswith((".", "_"))]
-    if foreign and not any(_is_marker(storage.join(folder, name)) for name in files):
+    if command is None:
+        is_ours = any(_is_marker(storage.join(folder, name)) for name in files)
+    else:
+        is_ours = check_writer(folder, command) is not None
+    if foreign and not is_ours and not any(name.startswith(storage.LOCK_PREFIX) for name in files):
         raise SettingsError(f"{folder}: contains {foreign[0]}, which miner did not write; choose another --output, new or empty")
-    if command is not None and (writer := _writer_of(folder, files)) not in (None, command):
+
+
+def check_writer(folder: str, command: str) -> str | None:
+    """Return the command that wrote a directory; None if no file says so. Raises SettingsError if it is another one than `command`."""
+    writer, stage = writer_of(folder), _stage_in(folder)
+    if writer not in (None, command):
         raise SettingsError(f"{folder}: an output of `miner {writer}`; choose another --output, new or empty")
+    if stage not in (None, INDEX, MINE):
+        raise SettingsError(f"{folder}: contains the stage `{stage}`, a part of an output; choose another --output, new or empty")
+    return writer
 
 
-def _writer_of(folder: str, files: Sequence[str]) -> str | None:
-    """Return the command that wrote a directory with these files, by the stage in it or the stages below; None if it is not known."""
-    stage_folders = {name for name in map(stage_folder, files) if name is not None}
-    if "" in stage_folders:
-        for name in (MANIFEST, STARTED):
-            record = records.find(storage.join(folder, name), StartedStage, DELETE_FOLDER)
-            if record is not None:
-                return WRITERS.get(record.stage)
-    return next((WRITERS[name] for name in stage_folders if name in (SENTENCES, EMBEDDINGS)), None)
+def writer_of(folder: str) -> str | None:
+    """Return the command that wrote a directory, by a record in it, its stage or the stages below; None if no file says so."""
+    files = _files_to_depth(folder)
+    for name in sorted(WRITERS_OF_RECORDS.keys() & set(files)):
+        if records.has_checksum(storage.join(folder, name)):
+            return WRITERS_OF_RECORDS[name]
+    stage = _stage_in(folder)
+    if stage is not None:
+        return stage if stage in (INDEX, MINE) else None
+    tops = {name.split("/")[0] for name in map(stage_folder, files) if name is not None}
+    return next((WRITERS_OF_FOLDERS[top] for top in sorted(tops & WRITERS_OF_FOLDERS.keys())), None)
+
+
+def _files_to_depth(folder: str) -> list[str]:
+    return storage.files_below(folder, MARKER_DEPTH) if storage.is_folder(folder) else []
+
+
+def _stage_in(folder: str) -> str | None:
+    """Return the stage that a directory has itself, complete or started; None if there is none."""
+    started = (records.find(storage.join(folder, name), StartedStage, DELETE_FOLDER) for name in (MANIFEST, STARTED))
+    return next((record.stage for record in started if record is not None), None)
 
 
 def _is_marker(uri: str) -> bool:
-    """Whether a file says that its directory is an output: a lock, a manifest, the marker of a shard, or another record."""
-    if posixpath.basename(uri).startswith(storage.LOCK_PREFIX) or stage_folder(uri) is not None:
+    """Whether a file says that its directory is an output: a manifest, the marker of a shard, or a record other than those of encoders."""
+    if stage_folder(uri) is not None:
         return True
-    if posixpath.basename(uri) in ENCODER_RECORDS:
+    if posixpath.basename(uri) in (checksums.FILE, checksums.STARTED):
         return False
     try:
         return uri.endswith(".json") and records.has_checksum(uri)

@@ -39,6 +39,8 @@ _LOCAL = LocalFileSystem()
 
 def filesystem(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
     """Return the file system of a path or fsspec URI, and the path in it. Raises StorageError for an unknown protocol."""
+    if "\0" in str(uri):
+        raise StorageError(f"{uri!r}: a name with a null character; correct it")
     if ":" not in str(uri):  # a path, of which fsspec takes five times as long to find that it is one
         return _LOCAL, str(_LOCAL._strip_protocol(str(uri)))
     try:
@@ -84,7 +86,7 @@ def storage_errors(uri: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise StorageError(f"{uri}: no such file or folder") from error
+        raise StorageError(f"{uri}: no such file or folder; check the path, or run the command that makes it again") from error
     except OSError as error:
         reason, remedy = error.strerror or first_line(error), STORAGE_REMEDIES.get(error.errno or 0, "fix this or choose another path")
         raise StorageError(f"{uri}: {reason}; {remedy}, then run the same command again") from error

@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 from miner.devices import choose_device
 from miner.encoders import convert_damage, find_kind, pair, read_fingerprint
 from miner.errors import ConfigError, DataError, MinerError, StorageError
-from miner.io import checksums, lock, records, storage
+from miner.io import checksums, lock, records, stages, storage
 from miner.research.datasets.columns import file_fingerprints
 from miner.training.config import TrainConfig, check_config
 from miner.training.data.augment import load_code_switch
@@ -76,6 +76,7 @@ def train(config: TrainConfig, output: str, resume: bool = False) -> TrainingRes
     check_config(config)
     folder = Path(output)
     _check_folder(folder)
+    stages.check_writer(output, stages.TRAIN)
     output_lock = lock.hold(output) if os.environ.get("RANK", "0") == "0" else contextlib.nullcontext()
     with output_lock, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse ", UserWarning)  # of torch, about its sparse tensors
@@ -86,8 +87,11 @@ def _check_folder(folder: Path) -> None:
     """Raise StorageError where the output is a file, or holds files of these names that no run wrote: a run would replace them."""
     if folder.exists() and not folder.is_dir():
         raise StorageError(f"{folder}: not a folder; choose another --output")
-    foreign = [name for name in OUTPUTS if name != CONFIG and (folder / name).exists()]
-    if foreign and not (folder / CONFIG).exists():
+    config = folder / CONFIG
+    if config.exists() and not (config.is_file() and records.has_checksum(str(config))):
+        raise StorageError(f"{config}: not written by a training run, or damaged; choose another --output")
+    foreign = [name for name in OUTPUTS if (folder / name).exists()]
+    if foreign and not config.exists():
         raise StorageError(f"{folder}: contains {foreign[0]}, but no {CONFIG} of a training run; choose another --output")
 
 
@@ -150,8 +154,9 @@ def _read_result(folder: Path, config: TrainConfig, resume: bool) -> TrainingRes
 
 
 def _check_same_config(config: TrainConfig, path: Path) -> None:
-    ours, theirs = config.model_dump(mode="json"), storage.read_json(str(path))
-    records.parse(theirs, RecordedConfig, str(path))
+    remedy = f"delete {path.parent} and train again"
+    ours, theirs = config.model_dump(mode="json"), records.read(str(path), dict[str, Any], remedy)
+    records.parse(theirs, RecordedConfig, str(path), remedy)
     for values in (ours, theirs):
         for name in CHANGEABLE_SETTINGS:
             values.get("training", {}).pop(name, None)
@@ -198,7 +203,7 @@ def prepare(config: TrainConfig, folder: Path) -> tuple[Trainer, Validation | No
         if accelerator.is_main_process:
             for path in (folder, folder / CHECKPOINTS, folder / WORK):
                 checkpoints.remove_leftovers(path)
-            storage.write_json(str(folder / CONFIG), config.model_dump(mode="json"))  # first: it marks the folder as that of a run
+            records.write(str(folder / CONFIG), config.model_dump(mode="json"))  # first: it marks the folder as that of a run
         sources, towers = _read_inputs(config, folder / WORK)
     check_batch_sizes(config, accelerator.num_processes)
     streams = build_streams(config, sources, towers, accelerator.num_processes)

@@ -10,7 +10,7 @@ from miner.config.choices import AUTO
 from miner.config.commands import EmbedConfig, EncoderSettings, MineConfig, TextSettings
 from miner.encoders import choose_side, with_recorded_dtype
 from miner.errors import ConfigError, DataError
-from miner.io import storage
+from miner.io import stages, storage
 from miner.io.corpus import Corpus, is_corpus, open_corpus
 from miner.text import readers
 from pipelines.beam.runner import Pipeline, together
@@ -95,7 +95,9 @@ def open_folder(path: str) -> Corpus:
     elif is_corpus(path):
         corpus = open_corpus(path)
     else:
-        raise DataError(f"{path}: not a finished output of `miner embed` or `miner index`; give such a directory, or a text file")
+        writer = stages.writer_of(path)
+        remedy = f"run `miner {writer}` again" if writer in (stages.EMBED, stages.INDEX) else "give such a directory, or a text file"
+        raise DataError(f"{path}: not a finished output of `miner embed` or `miner index`; {remedy}")
     if not corpus.rows:
         raise DataError(f"{path}: has no sentences; embed a text that has some")
     return corpus

@@ -26,7 +26,7 @@ from pipelines.mining.line_pairs import LinePairs
 
 PARQUET = ".parquet"
 CELL_BREAKS = re.compile(r"[\t\n\r]+")
-SCORED_LINE = re.compile(rb'(nan|-?\d+\.\d{8})\t[^\t]*\t|\{"line": \d+, "margin": ')
+SCORED_LINE = re.compile(rb'(nan|-?\d+\.\d{8})\t[^\t]*\t[^\t]*\t(\d\.\d{4})?\t[^\t]*\t\d+[\t\n]|\{"line": \d+, "margin": ')
 ENDINGS = (".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", PARQUET)  # of outputs
 REASON_NAMES = np.array([*REASONS, None], dtype=object)  # by code; KEPT is the last
 SCORES = pa.field("scores", pa.string(), metadata=IS_JSON)  # filter -> score, after SCORED; null without a sentence

@@ -15,7 +15,7 @@ import numpy as np
 
 from miner.config.commands import IndexConfig, IndexSettings
 from miner.devices import CPU
-from miner.errors import DataError
+from miner.errors import DataError, SettingsError
 from miner.io import stages, storage
 from miner.io.corpus import Corpus, open_corpus
 from miner.io.stages import INDEX, MANIFEST, Manifest, Stage
@@ -101,6 +101,7 @@ def build(corpus: Corpus, output: str, settings: IndexSettings, k: int, options:
     config = {"factory": settings.factory, "dim": corpus.dim, "fingerprint": corpus.fingerprint}
     inputs = {"embeddings": corpus.key, "factory": factory, "seed": str(settings.seed)}
     stage = _UntunedIndex(output, INDEX, config, inputs)
+    _check_embeddings(corpus, output)
     stage.start()
     shard_keys = {FILE: stage.key()}
     previous = stages.read_manifest(output, INDEX).details if stage.is_complete(shard_keys) else {}
@@ -120,6 +121,15 @@ class _UntunedIndex(Stage):
     """The index until its search is tuned: the file and its marker, without the manifest that says that the directory is complete."""
 
     finish = Stage.draft_manifest
+
+
+def _check_embeddings(corpus: Corpus, output: str) -> None:
+    """Raise SettingsError if an output has the index of another corpus, not only of an earlier state of this one."""
+    if storage.exists(storage.join(output, MANIFEST)):
+        previous = stages.read_manifest(output, INDEX)
+        folder = previous.details["embeddings"]
+        if previous.inputs.get("embeddings") != corpus.key and folder != _relative_path(corpus.folder, output):
+            raise SettingsError(f"{output}: made from the embeddings {folder}, not {corpus.folder}; choose another --output, or delete it")
 
 
 def _fill(plan: "_BuildPlan", stage: Stage, shard_keys: Mapping[str, str]) -> Pipeline[Manifest]:

@@ -98,8 +98,8 @@ def test_flipped_bits_of_a_result(trained: tuple[str, ...]) -> None:
 
 def test_verify_covers_encoders_and_records(trained: tuple[str, ...]) -> None:
     output = Path(trained[3])
-    assert output_of("verify", output) == "intact: 2 JSON files and the files listed there\n"  # result.json and the encoder's checksums
-    for name in ("result.json", "encoder/checksums.json", "encoder/vectors.safetensors"):
+    assert output_of("verify", output) == "intact: 3 JSON files and the files listed there\n"
+    for name in ("train.json", "result.json", "encoder/checksums.json", "encoder/vectors.safetensors"):
         content = (output / name).read_bytes()
         flip(output / name, len(content) // 2)
         result = miner("verify", output)

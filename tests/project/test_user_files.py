@@ -1,5 +1,6 @@
 """Files of the user that are in or near an output are never deleted or overwritten."""
 
+import json
 import re
 from pathlib import Path
 
@@ -93,6 +94,15 @@ def test_training_refuses_a_folder_with_such_names_of_others(name: str, training
     assert contents(output) == {f"{name}/notes": b"mine"}
 
 
+def test_training_does_not_replace_a_config_of_its_name(training: Path, tmp_path: Path) -> None:
+    config = tmp_path / "theirs" / "train.json"
+    config.parent.mkdir()
+    config.write_text(json.dumps(yaml.safe_load(training.read_text())))
+    before = config.read_bytes()
+    assert "train.json: not written by a training run, or damaged; choose" in error_of("train", config, "--output", config.parent)
+    assert contents(config.parent) == {"train.json": before}
+
+
 def test_training_that_fails_leaves_other_files_and_no_folder(training: Path, tmp_path: Path) -> None:
     (tmp_path / "pairs.tsv").unlink()
     error_of("train", training, "--output", tmp_path / "new")
@@ -134,24 +144,69 @@ def test_figures_replace_figures_only(tmp_path: Path, embedded: Path) -> None:
     assert manifest.read_bytes() == before
 
 
-def test_an_output_of_another_command_is_refused(tmp_path: Path, toy_encoder: Path, embedded: Path) -> None:
+def test_an_output_of_another_command_is_refused(tmp_path: Path, toy_encoder: Path, embedded: Path, training: Path) -> None:
     text, encoder = tmp_path / "text.txt", ("--encoder", toy_encoder)
-    output_of("mine", embedded, embedded, *encoder, "--output", tmp_path / "mined", "--threshold", 0)
+    mined = tmp_path / "mined"
+    output_of("mine", embedded, embedded, *encoder, "--output", mined, "--threshold", 0)
     output_of("index", embedded, "--output", tmp_path / "index")
     output_of("fetch", toy_encoder, "--output", tmp_path / "encoder")
+    output_of("train", training, "--output", tmp_path / "trained")
+    output_of("export", mined, "--format", "jsonl", "--output", tmp_path / "exported")
+    (tmp_path / "run.yaml").write_text(
+        yaml.safe_dump({"output": str(tmp_path / "ran"), "corpora": {"a": str(embedded), "b": str(embedded)}})
+    )
+    output_of("run", tmp_path / "run.yaml")
     commands = {
         "embed": ["embed", text, "--lang", "en", *encoder],
         "mine": ["mine", embedded, embedded, *encoder, "--threshold", 0],
         "index": ["index", embedded],
+        "fetch": ["fetch", toy_encoder],
+        "train": ["train", training],
+        "export": ["export", mined, "--format", "moses"],
     }
-    outputs = {"embed": embedded, "mine": tmp_path / "mined", "index": tmp_path / "index", "fetch": tmp_path / "encoder"}
+    outputs = {"embed": embedded, "mine": mined, "index": tmp_path / "index", "fetch": tmp_path / "encoder"}
+    outputs |= {"train": tmp_path / "trained", "export": tmp_path / "exported", "run": tmp_path / "ran"}
+    parts = [embedded / "sentences", embedded / "embeddings", tmp_path / "index" / "vectors", mined / "candidates"]
     before = contents(tmp_path)
     for name, command in commands.items():
-        for writer, output in outputs.items():
-            if writer != name:
-                message = error_of(*command, "--output", output)
-                assert re.search("which miner did not write; choose|an output of `miner|contains the stage `", message), (name, writer)
+        for output in [*(path for writer, path in outputs.items() if writer != name), *parts, tmp_path / "trained" / "encoder"]:
+            assert "choose another --output" in error_of(*command, "--output", output), (name, output)
+        assert contents(tmp_path) == before, name
+
+
+def test_an_index_of_another_corpus_is_kept(tmp_path: Path, toy_encoder: Path, embedded: Path) -> None:
+    (tmp_path / "other.txt").write_text("ten one two\n", encoding="utf-8")
+    embed = ("embed", "--lang", "en", "--encoder", toy_encoder)
+    output_of(*embed, tmp_path / "other.txt", "--output", tmp_path / "other")
+    index = ("--output", tmp_path / "index")
+    output_of("index", embedded, *index)
+    before = contents(tmp_path / "index")
+    assert "made from the embeddings ../embedded, not " in error_of("index", tmp_path / "other", *index)
+    assert contents(tmp_path / "index") == before
+    (tmp_path / "moved").mkdir()
+    embedded.rename(tmp_path / "moved" / "embedded")
+    output_of("index", tmp_path / "moved" / "embedded", *index)
+    output_of(*embed, tmp_path / "text.txt", tmp_path / "other.txt", "--output", tmp_path / "moved" / "embedded")
+    assert "4 vectors" in output_of("index", tmp_path / "moved" / "embedded", *index)
+
+
+def test_mining_refuses_a_folder_of_texts_and_outputs(tmp_path: Path, toy_encoder: Path, embedded: Path) -> None:
+    (tmp_path / "README.md").write_text("mine")
+    before = contents(tmp_path)
+    message = error_of("mine", embedded, embedded, "--encoder", toy_encoder, "--threshold", 0, "--output", tmp_path)
+    assert "README.md, which miner did not write" in message
     assert contents(tmp_path) == before
+
+
+def test_scores_do_not_replace_a_bitext(tmp_path: Path, toy_encoder: Path, embedded: Path) -> None:
+    output_of("mine", embedded, embedded, "--encoder", toy_encoder, "--output", tmp_path / "mined", "--threshold", 0)
+    bitext = tmp_path / "mined" / "bitext.tsv.gz"
+    before = bitext.read_bytes()
+    sides = (tmp_path / "text.txt", tmp_path / "text.txt", "--source-lang", "en", "--target-lang", "en", "--encoder", toy_encoder)
+    assert "this command did not write it" in error_of("score", *sides, "--output", bitext)
+    assert bitext.read_bytes() == before
+    for _ in range(2):
+        output_of("score", *sides, "--output", tmp_path / "scored.tsv.gz")
 
 
 def test_a_report_of_somebody_else_is_kept(embedded: Path, tmp_path: Path, toy_encoder: Path) -> None:
@@ -180,9 +235,14 @@ def test_a_page_beside_scored_pairs_is_kept(tmp_path: Path, toy_encoder: Path) -
     assert page.read_text() == "<html>mine</html>"
 
 
-def test_figures_do_not_replace_the_json_of_others(embedded: Path, tmp_path: Path) -> None:
+def test_figures_do_not_replace_the_json_of_others(embedded: Path, tmp_path: Path, toy_encoder: Path) -> None:
+    output_of("fetch", toy_encoder, "--output", tmp_path / "encoder")
+    before = contents(tmp_path)
+    for name in ("miner.json", "checksums.json"):
+        assert "this command did not write it" in error_of("verify", embedded, "--json", tmp_path / "encoder" / name)
+    assert contents(tmp_path) == before
     path = tmp_path / "package.json"
-    for text in ('{"name": "x"}', '{\n  "name": "x",\n  "dependencies": {}\n}\n', "[]", "{}"):
+    for text in ('{"name": "x"}', '{\n  "name": "x"\n}\n', "[]", "{}", "[" * 5000, '{"written_by": "npm"}'):
         path.write_text(text)
         assert "this command did not write it" in error_of("verify", embedded, "--json", path)
         assert path.read_text() == text
@@ -193,3 +253,10 @@ def test_a_score_that_cannot_be_computed_leaves_nothing(tmp_path: Path, toy_enco
     sides = (tmp_path / "one.txt", tmp_path / "one.txt", "--encoder", toy_encoder, "--source-lang", "en", "--target-lang", "fr")
     error_of("score", *sides, "--output", tmp_path / "scored.tsv")
     assert [path.name for path in tmp_path.iterdir()] == ["one.txt"]
+
+
+@pytest.mark.parametrize("name", ["", "a\0b"])
+def test_an_output_without_a_name_is_refused(name: str, toy_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert re.search("--output is empty|a null character", error_of("fetch", toy_encoder, "--output", name))
+    assert list(tmp_path.iterdir()) == []
