@@ -22,8 +22,8 @@ from miner.config.commands import EncoderSettings, MatchSettings, Threshold
 from miner.config.probability import DEFAULT_MIN_PROBABILITY, ProbabilityBound, ProbabilityWeights
 from miner.encoders import BUILTIN, find_folder, identify, with_recorded_dtype
 from miner.encoders.base import Encoder, StoredEncoder
-from miner.errors import ConfigError, ModelError
-from miner.io import host_copies, storage
+from miner.errors import ConfigError, ModelError, StorageError
+from miner.io import host_copies, outputs, storage
 
 FILE = "mining.json"
 
@@ -103,16 +103,25 @@ def _measured_path(fingerprint: str) -> Path:
     return host_copies.cache_folder("profiles") / fingerprint / FILE
 
 
-def write_measured(folder: Path, fingerprint: str, measured: MiningProfile) -> Path:
-    """Add what was measured to the profile of an encoder, in its folder or, if that cannot be written, in the cache. Return the file.
+def claim(folder: Path, fingerprint: str) -> Path:
+    """Return the file for what is measured of an encoder, in its folder or, if that cannot be written, in the cache.
 
-    Raises StorageError where neither can be written.
+    Raises StorageError where neither can be written or the folder has a file that hides that of the cache, ConfigError if it is no file.
     """
-    profile = of_folder(folder, fingerprint).model_copy(update={name: getattr(measured, name) for name in measured.model_fields_set})
-    path = folder / FILE if os.access(folder, os.W_OK) else _measured_path(fingerprint)
+    path = folder / FILE
+    if not os.access(folder, os.W_OK):
+        if path.exists():
+            raise StorageError(f"{path}: cannot be written; copy the encoder with `miner fetch`, and calibrate the copy")
+        path = _measured_path(fingerprint)
     storage.make_folder(str(path.parent))
-    storage.write_json(str(path), profile.model_dump(mode="json", exclude_defaults=True, exclude_none=True))
+    outputs.claim_file(str(path), [], lambda _: bool(read(path.parent)), other="move it")
     return path
+
+
+def write_measured(path: Path, measured: MiningProfile) -> None:
+    """Add what was measured to the profile in a file."""
+    profile = read(path.parent).model_copy(update={name: getattr(measured, name) for name in measured.model_fields_set})
+    storage.write_json(str(path), profile.model_dump(mode="json", exclude_defaults=True, exclude_none=True))
 
 
 def of_folder(folder: Path, fingerprint: str) -> MiningProfile:

@@ -54,8 +54,9 @@ def run(config: CalibrateConfig, mixtures: Sequence[MixedCorpora] | None = None)
     encoder = embed.load_once(settings)
     if mining_profile.of_folder(folder, encoder.fingerprint).probabilities and not config.replace:
         raise ConfigError(f"{config.encoder}: has probabilities already; give --replace to measure them again")
+    file = mining_profile.claim(folder, encoder.fingerprint)  # before the long part
     measured = calibration.measure(encoder, mixtures or calibration.read_mixtures())
-    file = mining_profile.write_measured(folder, encoder.fingerprint, measured)
+    mining_profile.write_measured(file, measured)
     return CalibrationResult(config.encoder, encoder.fingerprint, str(file), measured, round(time.perf_counter() - start, 1))
 
 

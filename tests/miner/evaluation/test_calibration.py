@@ -189,6 +189,22 @@ def test_a_directory_that_cannot_be_written_keeps_its_profile_in_the_cache(
     assert mining_profile.of_folder(moved, result.fingerprint).probabilities == result.measured.probabilities
 
 
+def test_what_cannot_be_written_is_an_error_before_measuring(
+    copied_toy_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A profile in the directory hides that in the cache, and the cache may be a file."""
+    encoder = str(copied_toy_encoder)
+    profile = copied_toy_encoder / "mining.json"
+    profile.write_text("{}")
+    (tmp_path / "cache").write_text("")
+    monkeypatch.setenv("MINER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(os, "access", lambda path, _: Path(path) != copied_toy_encoder)  # root may write everywhere
+    monkeypatch.delattr("miner.calibration.measure")
+    assert "mining.json: cannot be written; copy the encoder with `miner fetch`" in error_of("calibrate", encoder)
+    profile.unlink()
+    assert "Not a directory" in error_of("calibrate", encoder)
+
+
 def test_the_probabilities_of_an_encoder_are_replaced_only_on_request() -> None:
     assert error_of("calibrate", "builtin") == "builtin: has probabilities already; give --replace to measure them again"
     assert error_of("calibrate", "./missing").startswith("./missing: no such encoder folder")
