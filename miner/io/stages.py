@@ -23,7 +23,15 @@ NEIGHBOURS, CANDIDATES, MINE = "neighbours", "candidates", "mine"
 EMBED, RUN, TRAIN = "embed", "run", "train"  # commands whose outputs consist of several stages, or of none
 
 # What shows which command writes a directory: a record in it, and the directories in it that have stages.
-WRITERS_OF_RECORDS = {"train.json": TRAIN, "run.json": RUN, "export.json": "export", checksums.FILE: "fetch", checksums.STARTED: "fetch"}
+WRITERS_OF_RECORDS = {
+    "train.json": TRAIN,
+    "run.json": RUN,
+    "export.json": "export",
+    checksums.FILE: "fetch",
+    checksums.STARTED: "fetch",
+    "loop.json": "loop",
+    "started.json": "loop",  # of a round
+}
 WRITERS_OF_FOLDERS = {
     **dict.fromkeys((SENTENCES, EMBEDDINGS, TOKENS), EMBED),
     **dict.fromkeys(("vectors", "trained", "parts", "tuning"), INDEX),

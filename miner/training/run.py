@@ -76,7 +76,8 @@ def train(config: TrainConfig, output: str, resume: bool = False) -> TrainingRes
     check_config(config)
     folder = Path(output)
     _check_folder(folder)
-    stages.check_writer(output, stages.TRAIN)
+    if lock.held_folder(output) is None:  # a round of `miner loop` has more than training
+        stages.check_writer(output, stages.TRAIN)
     output_lock = lock.hold(output) if os.environ.get("RANK", "0") == "0" else contextlib.nullcontext()
     with output_lock, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse ", UserWarning)  # of torch, about its sparse tensors

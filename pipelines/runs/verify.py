@@ -115,7 +115,7 @@ def _record_faults(uri: str) -> Iterator[OutputFault]:
     folder, name = posixpath.split(uri)
     try:
         records.read(uri, SMALL_RECORDS.get(name, dict[str, Any]))
-        if name == checksums.FILE:
+        if name in (checksums.FILE, checksums.STARTED):
             checksums.check(Path(folder), DELETE_AND_RUN_AGAIN.format(folder))
     except StorageError as error:
         yield _fault_of(uri, error)

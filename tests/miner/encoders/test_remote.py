@@ -200,6 +200,14 @@ def test_readers_wait_for_the_end_of_a_copy(bucket: str, toy_encoder: Path) -> N
     assert np.array_equal(vectors(bucket), vectors(str(toy_encoder)))
 
 
+def test_verify_reports_a_copy_that_is_not_complete(toy_encoder: Path, tmp_path: Path) -> None:
+    publish.copy_encoder(str(toy_encoder), str(tmp_path / "copy"))
+    (tmp_path / "copy/checksums.json").rename(tmp_path / "copy/checksums.started.json")
+    result = miner("verify", tmp_path / "copy")
+    assert result.exit_code == 1
+    assert "a copy of an encoder that is not complete" in result.stdout
+
+
 def test_fetch_follows_no_links_out_of_the_encoder_or_the_output(toy_encoder: Path, tmp_path: Path) -> None:
     linked = shutil.copytree(toy_encoder, tmp_path / "linked")
     (tmp_path / "secret").write_text("secret")

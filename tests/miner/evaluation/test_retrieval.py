@@ -10,6 +10,7 @@ import pytest
 from command import outcome_of
 from sklearn.metrics import f1_score
 
+from miner import __version__
 from miner.encoders.token_vectors import TokenTable, TokenVectors
 from miner.evaluation.retrieval import Accuracy, accuracy, f1, hits, retrieve
 from miner.mining.late_scores import TokenSides
@@ -122,7 +123,8 @@ def test_command_retrieves_both_ways(toy_encoder: Path, tmp_path: Path) -> None:
     # By its tokens, line 5 matches line 2 as well as line 2 itself does, and its other candidates are further away.
     late = {"forward": 0.4, "backward": 0.2, "mean": pytest.approx(0.3)}
     accuracy = {"cosine": shares, "ratio": shares, "late": late}
-    expected = {"task": "retrieval", "n": 5, "accuracy": accuracy, "f1": {"cosine": f1}, "xsim": xsim}
+    figures = {"task": "retrieval", "n": 5, "accuracy": accuracy, "f1": {"cosine": f1}, "xsim": xsim}
+    expected = {**figures, "written_by": f"miner {__version__}"}
     assert json.loads((tmp_path / "f.json").read_text()) == expected
     assert "5 lines" in output
 

@@ -117,7 +117,7 @@ def finished_loop(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_rounds_improve_and_write_all_outputs(finished_loop: Path) -> None:
     figures = records.read(str(finished_loop / "loop.json"), dict[str, Any])
-    assert figures == storage.read_json(str(finished_loop.parent / "figures.json"))
+    assert figures.items() <= storage.read_json(str(finished_loop.parent / "figures.json")).items()
     dev = [np.mean(list(outcome["dev"].values())) for outcome in (figures["start"], *figures["rounds"])]
     assert len(dev) == 3
     assert max(dev[1:]) > dev[0] + 0.1

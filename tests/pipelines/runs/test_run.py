@@ -75,6 +75,7 @@ def test_outputs_equal_those_of_separate_commands(output: Path, texts: Path, tmp
 
 def test_the_summary_lists_every_corpus_and_every_pair(output: Path) -> None:
     figures = json.loads((output / "first.json").read_text())
+    assert figures.pop("written_by").startswith("miner ")
     assert figures == records.read(str(output / "out/run.json"), dict[str, Any])
     assert {name: corpus["unique"] for name, corpus in figures["corpora"].items()} == dict.fromkeys(LANGUAGES, ROWS)
     for name, pair in figures["pairs"].items():
