@@ -199,7 +199,7 @@ def test_what_cannot_be_written_is_an_error_before_measuring(
     (tmp_path / "cache").write_text("")
     monkeypatch.setenv("MINER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(os, "access", lambda path, _: Path(path) != copied_toy_encoder)  # root may write everywhere
-    monkeypatch.delattr("miner.calibration.measure")
+    monkeypatch.delattr(calibration, "measure")
     assert "mining.json: cannot be written; copy the encoder with `miner fetch`" in error_of("calibrate", encoder)
     profile.unlink()
     assert "Not a directory" in error_of("calibrate", encoder)
