@@ -1,7 +1,8 @@
-"""Progress of long work: one record, one function that reports it, and handlers that receive it.
+"""Progress of long work: one record, one function that reports it, and functions that receive it.
 
-A report is an INFO log record with a `Progress` attached, so it follows the level and the propagation of its logger. The terminal,
-the JSON log and the lock of an output directory read the record through `progress_of` or `ProgressHandler`.
+A report is an INFO log record with a `Progress` attached, so it follows the level and the propagation of its logger. The terminal and
+the JSON log read the record through `progress_of`. The lock of an output directory receives all reports: as a handler of the library's
+loggers, it would keep Python from printing warnings where logging is not configured.
 """
 
 import contextlib
@@ -24,6 +25,8 @@ class Progress:
 
 def report_progress(logger: logging.Logger, progress: Progress, message: str = "") -> None:
     """Report progress. `message` is the text of the log record; by default "STAGE: DONE of TOTAL UNITs"."""
+    for receive in list(_receivers):
+        receive(progress)
     text = message or f"{progress.stage}: {progress.done} of {progress.total} {progress.unit}s"
     logger.info("%s", text, extra={"progress": progress})
 
@@ -34,17 +37,17 @@ def progress_of(record: logging.LogRecord) -> Progress | None:
     return progress
 
 
-class ProgressHandler(logging.Handler):
-    """Pass reported progress to a function, and ignore ordinary messages."""
+_receivers: list[Callable[[Progress], None]] = []
 
-    def __init__(self, receive: Callable[[Progress], None]) -> None:
-        super().__init__(logging.INFO)
-        self.receive = receive
 
-    def emit(self, record: logging.LogRecord) -> None:
-        progress = progress_of(record)
-        if progress is not None:
-            self.receive(progress)
+@contextlib.contextmanager
+def receive_progress(receive: Callable[[Progress], None]) -> Iterator[None]:
+    """Pass all progress that this process reports to a function."""
+    _receivers.append(receive)
+    try:
+        yield
+    finally:
+        _receivers.remove(receive)
 
 
 _local = threading.local()  # the shard that a thread works on

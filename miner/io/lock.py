@@ -30,7 +30,7 @@ import psutil
 from miner.errors import StorageError
 from miner.io import outputs, records, storage
 from miner.io.credentials import hide_in_command
-from miner.progress import Progress, ProgressHandler
+from miner.progress import Progress, receive_progress
 from miner.units import format_seconds
 
 PREFIX = storage.LOCK_PREFIX
@@ -112,15 +112,12 @@ def hold(folder: str, heartbeat_seconds: float = HEARTBEAT_SECONDS) -> Iterator[
     outputs.check_links(folder)
     is_new, has_failed = not storage.exists(folder), True
     lock = _Lock.acquire(folder, heartbeat_seconds)
-    progress_handler = ProgressHandler(lock.record_progress)
-    reporting = [logging.getLogger(name) for name in ("pipelines", "miner.training")]
-    for reporter in reporting:
-        reporter.addHandler(progress_handler)
     thread = threading.Thread(target=lock.write_heartbeats, name="lock", daemon=True)
     thread.start()
     _held.append(folder)
     try:
-        yield
+        with receive_progress(lock.record_progress):
+            yield
         lock.check()
         has_failed = False
     except KeyboardInterrupt:
@@ -128,8 +125,6 @@ def hold(folder: str, heartbeat_seconds: float = HEARTBEAT_SECONDS) -> Iterator[
         raise
     finally:
         _held.remove(folder)
-        for reporter in reporting:
-            reporter.removeHandler(progress_handler)
         lock.release(thread)
         if has_failed and is_new and not storage.files_below(folder):
             storage.remove(folder)

@@ -50,9 +50,16 @@ def test_importing_the_package_imports_nothing_else() -> None:
 
 @pytest.mark.slow
 def test_a_small_run_imports_no_large_package() -> None:
-    code = "import sys, miner; miner.mine(['Hello.'], ['Hallo.']); miner.score(['a'], ['b']); miner.embed(['a'])\n"
+    code = "import sys, miner; miner.mine(['Hello.'], ['Hallo.']); miner.score(['a', 'b'], ['c', 'd']); miner.embed(['a'])\n"
     code += "assert not {'apache_beam', 'torch', 'pandas', 'scipy', 'faiss', 'matplotlib'} & set(sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_warnings_are_printed_where_logging_is_not_configured() -> None:
+    code = "import miner; miner.score(['Hello.', 'What?'], ['Hallo.', 'Was?'], source_lang='en', target_lang='de')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert [line.partition(":")[0] for line in done.stderr.splitlines()] == ["source", "target"]
+    assert done.stderr.count("the neighbours among only 2 sentences") == 2
 
 
 def test_signatures_state_the_options_of_the_commands() -> None:
@@ -219,7 +226,7 @@ def test_filtering_a_bitext_equals_the_command(tmp_path: Path) -> None:
     words = ["--threshold", "1.01", "--filter", "recommended", "--filter", "min_chars=6", "--top", "150"]
     langs = ["--source-lang", "en", "--target-lang", "de"]
     output_of("score", *files, "--output", tmp_path / "out.tsv", *langs, *words, "--json", tmp_path / "out.json")
-    expected = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().splitlines()]
+    expected = [line.split("\t")[:3] for line in (tmp_path / "out.tsv").read_text().splitlines()]
     options = {"threshold": 1.01, "filters": ["recommended", "min_chars=6"], "top": 150}
     scores = miner.score(source, target, source_lang="en", target_lang="de", **options)
     table = scores.to_arrow()

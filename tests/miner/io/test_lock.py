@@ -248,13 +248,11 @@ def test_a_run_that_recreated_its_lock_after_another_run_removed_it_stops(folder
     assert read_owner(folder).run == "another"
 
 
-def test_heartbeats_include_the_progress_of_stages(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heartbeats_include_the_progress_of_stages(folder: str) -> None:
     logger = logging.getLogger("pipelines.test")
-    monkeypatch.setattr(logger, "level", logging.INFO)
     with lock.hold(folder, heartbeat_seconds=0.05):
         first = read_owner(folder)
         report_progress(logger, Progress("embeddings", 3, 7))
-        logger.info("a message without progress")
         time.sleep(0.3)
         second = read_owner(folder)
         assert second.heartbeat > first.heartbeat
