@@ -285,7 +285,8 @@ def test_shards_and_scores_of_a_transformer(number_texts: tuple[Path, Path], tmp
     for name, column in one.items():
         np.testing.assert_allclose(three[name][sorted_rows(three)], column[sorted_rows(one)], atol=1e-3)
     output_of("score", *number_texts, *options, "--output", tmp_path / "scores.tsv")
-    margins = {tuple(line.split("\t")[1:]): float(line.split("\t")[0]) for line in (tmp_path / "scores.tsv").read_text().splitlines()}
+    cells = [line.split("\t") for line in (tmp_path / "scores.tsv").read_text().splitlines()]
+    margins = {(source, target): float(margin) for margin, source, target, *_ in cells}
     bitext = pq.read_table(tmp_path / "one/bitext.parquet").to_pylist()
     mined_pairs = {(row["source_text"], row["target_text"]): row["margin"] for row in bitext}
     common = margins.keys() & mined_pairs.keys()
