@@ -1,4 +1,4 @@
-"""Measure what `miner calibrate` fits: on planted news, and on news of which few lines or none are translations.
+"""Measure the probabilities of an encoder, or what `miner calibrate` would fit: on planted news, and on news with few translations or none.
 
     python benchmarks/calibration.py --data DATA [--encoder builtin]
 
@@ -61,13 +61,14 @@ def describe(mined: LabelledPairs, weights: ProbabilityWeights) -> str:
 
 
 def main() -> None:
-    data, encoder, _ = read_arguments(__doc__)
-    measured = calibration.measure(encoder, calibration.read_mixtures())
-    print(measured.model_dump_json(exclude_unset=True))
+    data, encoder, profile = read_arguments(__doc__)
+    if not profile.probabilities:
+        profile = calibration.measure(encoder, calibration.read_mixtures())
+        print(profile.model_dump_json(exclude_unset=True))
     for name, mixed in corpora(data):
         candidates = mixed.search(calibration.EncodedTexts.of([mixed], encoder))
         for scoring, part in (("rescored", candidates), ("embedding", replace(candidates, late=None))):
-            weights = getattr(measured.probabilities[MARGIN], scoring)
+            weights = getattr(profile.probabilities[MARGIN], scoring)
             if weights is not None:
                 print(f"{name}, {scoring}: {describe(mixed.mine(part, MARGIN), weights)}", flush=True)
 

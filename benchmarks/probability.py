@@ -9,11 +9,11 @@ runs of the built-in encoder left these pairs out. It is tested on WMT news and 
 XNLI other than English, and on planted news (`news_data.planted_news`).
 
 Printed are the best F1 over all thresholds of the margin and of the probability; the default F1 by the margin, by the probability with
-these weights (fixed), and with the intercept of the corpora, as `miner mine` has it; the expected calibration error (Guo et al., ICML 2017,
-equation 3, ten bins) of both; by how much the mean probability of the default pairs differs from their precision; the precision and
-recall of the pairs with a probability of 0.9; and those of the pairs whose mean probability is 0.9, as `--threshold auto --precision 0.9`
-selects them without known pairs. The last line is the entry `probabilities` of `mining.json`; before it are the constants of
-`miner.mining.mixture`, from these sets and from pairs of two other languages of the same text.
+these weights (fixed), and with intercept and slope of the corpora, as `miner mine` has it; the expected calibration error (Guo et al.,
+ICML 2017, equation 3, ten bins) of both; by how much the mean probability of the default pairs differs from their precision; the
+precision and recall of the pairs with a probability of 0.9; and those of the pairs whose mean probability is 0.9, as `--threshold auto
+--precision 0.9` selects them without known pairs. The last line is the entry `probabilities` of `mining.json`; before it are the
+constants of `miner.mining.mixture`, from these sets and from pairs of two other languages of the same text.
 """
 
 import argparse
@@ -37,14 +37,14 @@ from miner.evaluation.calibration import LabelledPairs, MixedCorpora, Pair, fit
 from miner.evaluation.reliability import measure_reliability
 from miner.filters.pairs import fit_to_corpora, probabilities_of
 from miner.mining.candidates import Candidates
-from miner.mining.mixture import BIN_EDGES, RIGHT_OFFSET, gumbel_by_quartiles, gumbel_of_runners_up
+from miner.mining.mixture import BIN_EDGES, RIGHT_OFFSET, RunnersUp, gumbel_by_quartiles
 from miner.mining.thresholds import lowest_probability
 from miner.text.normalise import clean_all
 
 MAX_PAIRS = 1400  # of a language
 MIN_CHARS = 20  # of the first sentence of a pair
 MIN_PROBABILITY = 0.9  # and mean probability
-MIN_WRONG = 100  # pairs, from which their distribution is measured
+MIN_PAIRS = 100  # right or wrong ones, from which their distribution is measured
 PARTS = (2, 7, 28)  # one pair in 2, 7 or 28 has both sides
 FITTED_PARTS, OTHER_ENGLISH = (2, 7), 12000
 FITTED = {"nusax": ("id", "su"), "tico19": ("bn", "fr", "ru"), "ud_pud": ("de", "ko", "pl", "sv")}
@@ -127,22 +127,29 @@ COLUMNS = (
 
 
 def describe_prior(sets: Sequence[LabelledPairs], weights: ProbabilityWeights) -> str:
-    """Return the distributions of wrong and right pairs in log odds, as `miner.mining.mixture` needs them."""
-    right, wrong, runners_up = [], [], []
+    """Return the distributions of wrong and right mutual bests in log odds, as `miner.mining.mixture` needs them."""
+    right, wrong, predictors = [], [], []
     for mined in sets:
         logits = weights.intercept + weights.margin * mined.margins
-        logarithms = np.log(np.maximum(logits[mined.is_true], BIN_EDGES[0]) + RIGHT_OFFSET)
-        right.append((logarithms.mean(), np.log(logarithms.std())))
-        if (~mined.is_true).sum() >= MIN_WRONG:
-            wrong.append(gumbel_by_quartiles(logits[~mined.is_true]))
+        is_mutual = np.isin(mined.margins, mined.sample.mutual_bests)
+        if (mined.is_true & is_mutual).sum() >= MIN_PAIRS:
+            logarithms = np.log(np.maximum(logits[mined.is_true & is_mutual], BIN_EDGES[0]) + RIGHT_OFFSET)
+            right.append((logarithms.mean(), np.log(logarithms.std())))
+        if (~mined.is_true & is_mutual).sum() >= MIN_PAIRS:
+            own = logits[~mined.is_true & is_mutual]
+            (location, log_scale), tail = gumbel_by_quartiles(own), np.quantile(own, [0.8, 0.98])
             sides = (mined.sample.source_runners_up, mined.sample.target_runners_up)
-            runners_up.append(gumbel_of_runners_up([weights.intercept + weights.margin * side for side in sides]))
-    (locations, scales), (of_runners_up, scales_of_runners_up) = np.transpose(wrong), np.transpose(runners_up)
-    slope, intercept = np.polyfit(of_runners_up, locations, 1)
-    deviations = (locations - intercept - slope * of_runners_up).std(), (scales - scales_of_runners_up).std()
+            base = RunnersUp.of([weights.intercept + weights.margin * side for side in sides])
+            tail_length = (tail[1] - tail[0]) / np.exp(log_scale) / np.log(10)  # 20 % of the pairs are above its start, 2 % above its end
+            wrong.append(((location - base.location) / np.exp(base.log_scale), log_scale - base.log_scale, np.log(tail_length)))
+            predictors.append((1.0, base.higher, mined.is_true[is_mutual].mean()))
+    values, inputs = np.array(wrong), np.array(predictors)
+    slopes = np.linalg.lstsq(inputs, values[:, :2])[0]
+    location, log_scale = slopes.T.round(2)
+    rests, (mean, deviation) = (values[:, :2] - inputs @ slopes).std(axis=0).round(2), (values[:, 2].mean(), values[:, 2].std())
     return (
-        f"location of wrong pairs {intercept:.2f} + {slope:.2f} x runners-up, deviation {deviations[0]:.2f};"
-        f" log scale {(scales - scales_of_runners_up).mean():.2f} over theirs, deviation {deviations[1]:.2f};"
+        f"wrong pairs by 1, higher, share: location {location}, log scale {log_scale}, deviations {rests};"
+        f" log tail {mean:.2f}, deviation {deviation:.2f};"
         f" logarithms of right pairs: mean and log deviation {np.mean(right, axis=0).round(2)}, deviations {np.std(right, axis=0).round(2)}"
     )
 

@@ -27,6 +27,7 @@ from miner.languages import UNDETERMINED, canonical
 from miner.mining.candidates import Candidates, LateScores, ScoredPairs, means_of, score
 from miner.mining.in_memory import find_candidates, search_vectors
 from miner.mining.late_scores import TokensById, TokenSides, neighbour_means, score_pairs
+from miner.mining.logistic_regression import logistic_regression
 from miner.mining.margin_sample import MarginSample
 from miner.mining.matching import match, rank
 from miner.search.dense import pair_similarities
@@ -37,7 +38,6 @@ WITHOUT_ENGLISH = ("deu-kor", "ara-jpn", "fra-rus", "heb-hun")
 DENSE, SPARSE = 2, 7  # one pair in 2 or 7 has both sides
 SPARSE_MIXTURES = slice(1, None, 2)  # every other one of `read_mixtures`
 INTERCEPT_PENALTY = 1e-3
-MAX_STEP, TOLERANCE = 2.0, 1e-8  # largest change of a parameter per iteration, and the change that ends them
 TOTAL_WEIGHT = 1e5  # sum of the weights of a corpus: so large that the penalty of the regression hardly matters
 NO_SAMPLE = MarginSample(*np.zeros((3, 0)))
 EMBEDDING, RESCORED = "embedding", "rescored"  # fields of ScoringProbabilities
@@ -179,23 +179,6 @@ def fit(sets: Sequence[LabelledPairs], typical: slice = slice(None)) -> Probabil
         length_ratio=min(length_ratio, 0.0),
         numbers=min(numbers, 0.0),
     )
-
-
-def logistic_regression(inputs: Floats, is_true: Bools, weights: Floats, penalties: Floats, max_steps: int = 100) -> Floats:
-    """Inputs (n, p), labels (n,) and weights (n,) -> parameters (p,), by Newton's method.
-
-    They maximise the log-likelihood less half of their squares times `penalties` (p,).
-    """
-    parameters = np.zeros(len(penalties))
-    for _ in range(max_steps):
-        expected = 1 / (1 + np.exp(-np.clip(inputs @ parameters, -30, 30)))
-        gradient = inputs.T @ (weights * (is_true - expected)) - penalties * parameters
-        information = (inputs * (weights * expected * (1 - expected))[:, None]).T @ inputs + np.diag(penalties)
-        step = np.clip(np.linalg.solve(information, gradient), -MAX_STEP, MAX_STEP)
-        parameters += step
-        if np.abs(step).max() < TOLERANCE:
-            break
-    return parameters
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,11 @@ from miner.filters.characters import CharacterTable, junk_share, length_ratio
 from miner.filters.language import language_likelihood
 from miner.filters.numbers import number_disagreement
 from miner.mining.margin_sample import MarginSample
-from miner.mining.mixture import estimate_shift
+from miner.mining.mixture import fit_line
+
+# What equal lengths and numbers add to the log odds of a pair: intercept, and slope by the weight of the length ratio. With these, the mean
+# probability of the pairs of the built-in encoder and of E5-small is nearest to their precision.
+TEXT_LOG_ODDS = 1.4, 0.09
 
 
 @dataclass(frozen=True)
@@ -120,15 +124,16 @@ def probabilities(weights: ProbabilityWeights, margins: Floats, length_ratios: F
 
 
 def fit_to_corpora(weights: ProbabilityWeights, margin: str, sample: MarginSample) -> ProbabilityWeights:
-    """Return the weights with the intercept of the corpora of a sample of margins (see `miner.mining.mixture`).
+    """Return the weights with the intercept and the slope of the corpora of a sample of margins (see `miner.mining.mixture`).
 
     The same weights for a margin that the neighbours do not correct, whose right and wrong pairs have other distributions.
     """
     if not MARGINS[margin].is_relative:
         return weights
     bests, *runners_up = (weights.intercept + weights.margin * margins for margins in vars(sample).values())
-    shift, has_few_right = estimate_shift(bests, runners_up)
-    return weights.model_copy(update={"intercept": weights.intercept + shift, "has_few_right": has_few_right})
+    line = fit_line(bests, runners_up, TEXT_LOG_ODDS[0] - TEXT_LOG_ODDS[1] * weights.length_ratio)
+    fitted = {"intercept": line.slope * (weights.intercept - line.boundary), "margin": line.slope * weights.margin}
+    return weights.model_copy(update={**fitted, "has_few_right": line.has_few_right})
 
 
 # In scripts without spaces between words (Thai, Lao, Khmer, kana, ideographs) each character is a word.

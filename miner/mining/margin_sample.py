@@ -51,15 +51,21 @@ class MarginSample:
     def merge(cls, sources: Sequence[SampledCandidates], targets: Sequence[SampledCandidates]) -> "MarginSample":
         """Merge what `sample_candidates` returned for one range of sources or more, in any order."""
         best, second = concat(targets).best_two()
-        return cls(best.margins[best.is_source_best], concat(sources).margins, second.margins)
+        is_mutual = best.is_source_best & np.isfinite(best.margins)
+        return cls(best.margins[is_mutual], concat(sources).margins, _without_copied(best, second).margins)
 
 
-def sample_candidates(candidates: Candidates, margin: str, sizes: tuple[int, int]) -> tuple[SampledCandidates, SampledCandidates]:
+def sample_candidates(
+    candidates: Candidates, margin: str, sizes: tuple[int, int], *, drops_copies: bool = False
+) -> tuple[SampledCandidates, SampledCandidates]:
     """Sample candidates (n,) that are all of their sources, sorted by source, of two corpora of `sizes` sentences.
 
-    Returns the second best candidate of each sampled source, and the best two of each sampled target.
+    Returns the second best candidate of each sampled source, and the best two of each sampled target. With `drops_copies`, sentences with a
+    copy on the other side, which has the same id, are in no pair of the sample: the margin of the copy is infinite.
     """
     margins = pair_margins(candidates, margin)
+    if drops_copies:
+        margins = np.where(candidates.source_ids == candidates.target_ids, np.inf, margins)
     rows = np.flatnonzero(~np.isnan(margins))
     sources, targets, margins = candidates.source_ids[rows], candidates.target_ids[rows], margins[rows]
     is_best = _is_largest_of_run(sources, margins)
@@ -67,7 +73,12 @@ def sample_candidates(candidates: Candidates, margin: str, sizes: tuple[int, int
         SampledCandidates(ids, margins, is_best).take(ids % sample_step(size, MAX_SAMPLED) == 0).best_two()
         for ids, size in zip((sources, targets), sizes, strict=True)
     )
-    return of_sources[1], concat(of_targets)
+    return _without_copied(*of_sources), concat(of_targets)
+
+
+def _without_copied(best: SampledCandidates, second: SampledCandidates) -> SampledCandidates:
+    """Return the second best candidates of the sentences whose best is no copy: those of a copy may be in its language, so more similar."""
+    return second.take(~np.isin(second.ids, best.ids[np.isinf(best.margins)]))
 
 
 def _is_largest_of_run(ids: Ids, margins: Floats) -> Bools:

@@ -13,7 +13,7 @@ from miner.encoders.mining_profile import MiningProfile
 from miner.filters.pairs import fit_to_corpora
 from miner.io import storage, table_files
 from miner.io.stages import read_manifest
-from miner.mining.candidates import concat, without_copies
+from miner.mining.candidates import concat
 from miner.mining.margin_sample import MarginSample, SampledCandidates, sample_candidates
 from miner.mining.writers import candidates_from_arrow
 from pipelines.beam import shuffle
@@ -29,16 +29,16 @@ def fit_profile(
     profile: MiningProfile, settings: MatchSettings, search_result: SearchResult, output: str, limits: MiningLimits
 ) -> Pipeline[MiningProfile]:
     """Return a profile with the weights for the candidates of a search, by steps under OUTPUT; the same where there are no weights."""
-    margin, keeps_copies = settings.margin, settings.pair_filters.copies is None
+    margin, drops_copies = settings.margin, settings.pair_filters.copies is not None
     is_rescored = search_result.rescoring is not None
     weights = profile.weights(margin, is_rescored)
     if weights is None or not MARGINS[margin].is_relative:
         return profile
     candidates = read_manifest(search_result.folder)
-    key = storage.key([[shard.checksum for shard in candidates.shards], margin, keeps_copies])
+    key = storage.key([[shard.checksum for shard in candidates.shards], margin, drops_copies])
     steps = ShuffleSteps("sampling", storage.join(output, STEPS), key, candidates.rows, limits.in_process_rows)
     uris, sizes = search_result.candidate_uris(), (search_result.source.rows, search_result.target.rows)
-    sampled = yield from steps.apply("sampled", shuffle.names(len(uris)), _sample_range, uris, margin, sizes, keeps_copies)
+    sampled = yield from steps.apply("sampled", shuffle.names(len(uris)), _sample_range, uris, margin, sizes, drops_copies)
     table = sampled.gather(0)
     steps.remove()
     samples = [
@@ -49,11 +49,10 @@ def fit_profile(
     return profile.with_weights(margin, is_rescored, weights)
 
 
-def _sample_range(index: int, uri: str, candidate_uris: Sequence[str], margin: str, sizes: tuple[int, int], keeps_copies: bool) -> Written:
+def _sample_range(index: int, uri: str, candidate_uris: Sequence[str], margin: str, sizes: tuple[int, int], drops_copies: bool) -> Written:
     """Sample the candidates of one range of sources."""
     candidates = candidates_from_arrow(table_files.read_table(candidate_uris[index]))
-    candidates = candidates if keeps_copies else without_copies(candidates)
-    sources, targets = sample_candidates(candidates, margin, sizes)
+    sources, targets = sample_candidates(candidates, margin, sizes, drops_copies=drops_copies)
     table = pa.table(vars(concat([sources, targets])))
     table = table.append_column("is_source", pa.array(np.arange(len(table)) < len(sources.ids)))
     shuffle.scatter(uri, table, np.zeros(len(table), dtype=np.int64), 1)

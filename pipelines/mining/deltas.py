@@ -56,9 +56,10 @@ def stage_of(output: str, config: Mapping[str, Any]) -> Stage:
 
 
 def stable_config(config: Mapping[str, Any], choice: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the settings of pairs, without what the corpora determine: instead of a threshold, how it was chosen; no intercept."""
+    """Return the settings of pairs, without what the corpora determine: instead of a threshold, how it was chosen."""
     if "probability_weights" in config:
-        config = {**config, "probability_weights": {**config["probability_weights"], "intercept": None}}
+        fitted = dict.fromkeys(("intercept", "margin", "has_few_right"))
+        config = {**config, "probability_weights": {**config["probability_weights"], **fitted}}
     if choice is None or choice["by"] == "recommended":
         return dict(config)
     if choice["by"] == "probability" and "min_precision" in choice:

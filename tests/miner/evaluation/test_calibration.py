@@ -21,6 +21,7 @@ from miner.encoders.base import TokenEncoder
 from miner.evaluation import calibration
 from miner.evaluation.calibration import LabelledPairs, MixedCorpora
 from miner.mining.candidates import pair_margins
+from miner.mining.logistic_regression import logistic_regression
 from miner.mining.margin_sample import MarginSample
 from pipelines.mining import calibrate
 
@@ -33,7 +34,7 @@ def test_regression_equals_that_of_scikit_learn() -> None:
     is_true = random.random(500) < 1 / (1 + np.exp(-(features @ [2, -1, 0] - 0.5)))
     inputs, penalties = np.concatenate([np.ones((500, 1)), features], axis=1), np.array([0.0, 1, 1, 1])
     expected = LogisticRegression(tol=1e-10).fit(features, is_true, weights)
-    actual = calibration.logistic_regression(inputs, is_true, weights, penalties)
+    actual = logistic_regression(inputs, is_true, weights, penalties)
     assert actual == pytest.approx([*expected.intercept_, *expected.coef_[0]], abs=1e-5)
 
 

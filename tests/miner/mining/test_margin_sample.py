@@ -47,6 +47,19 @@ def test_a_sample_of_all_sentences_equals_a_loop(seed: int) -> None:
     assert min(map(len, expected)) > 5
 
 
+def test_copied_sentences_are_in_no_pair_of_the_sample() -> None:
+    """Sentences 1 and 2 are on both sides. The best of target 3 is the copied source 2, and source 5 and target 4 are mutual bests."""
+    pairs = np.array([(1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (2, 3), (5, 2), (5, 3), (5, 4)])
+    similarities = np.array([1.0, 0.9, 0.8, 0.9, 1.0, 0.95, 0.5, 0.6, 0.85])
+    everywhere = np.ones(len(pairs), dtype=bool)
+    candidates = Candidates(pairs[:, 0], pairs[:, 1], similarities, *np.ones((2, len(pairs))), everywhere, everywhere)
+    parts = [
+        sample_candidates(candidates.take(candidates.source_ids == source), "ratio", (NUM_IDS, NUM_IDS), drops_copies=True)
+        for source in (1, 2, 5)
+    ]
+    assert lists(MarginSample.merge(*zip(*parts, strict=True))) == ([0.85], [0.6], [0.6, 0.8])
+
+
 def test_every_nth_sentence_of_a_large_side_is_sampled() -> None:
     assert [sample_step(size, MAX_SAMPLED) for size in (0, 20_000, 20_001, 1_000_000)] == [1, 1, 2, 50]
     candidates = random_candidates(7)

@@ -1,88 +1,134 @@
-"""The intercept of two corpora, on margins that are drawn from known distributions, and the fit against a general optimiser."""
+"""The log odds of two corpora, on margins that are drawn from known distributions, and the fit against a general optimiser."""
 
 import numpy as np
 import pytest
+from scipy.integrate import quad
 from scipy.optimize import minimize
 from scipy.stats import gumbel_r, lognorm
 from scipy.stats.distributions import rv_frozen
+from sklearn.linear_model import LogisticRegression
 
 from miner.config.probability import ProbabilityWeights
-from miner.filters.pairs import fit_to_corpora
+from miner.filters.pairs import TEXT_LOG_ODDS, fit_to_corpora, probabilities
 from miner.mining.margin_sample import MarginSample
 from miner.mining.mixture import (
-    BOUNDARY,
+    BOUNDARIES,
+    BOUNDARY_STEP,
     MAX_EVIDENCE,
-    MAX_SHIFT,
     RIGHT_OFFSET,
     RIGHT_PRIOR,
     SHARE_PRIOR,
-    SHIFT_STEP,
-    find_boundary,
+    SLOPE_STEP,
+    WRONG_PRIOR,
+    Mixture,
+    RunnersUp,
+    fit_mixture,
     gumbel_by_quartiles,
+    log_density_of_wrong,
 )
 
 WEIGHTS = ProbabilityWeights(intercept=-20.0, margin=20.0, length_ratio=-6.0, numbers=-4.0)
+TEXT = TEXT_LOG_ODDS[0] + 6 * TEXT_LOG_ODDS[1]  # what equal lengths and numbers add with these weights
 WRONG = (-0.9, 1.0)  # location and scale of log odds
-RUNNERS_UP = (-1.8, 0.8)  # that are usual beside WRONG
+RUNNERS_UP = (-2.7, 0.8)  # that are usual beside WRONG
+LOG_TAIL = 0.35
 
 
-def right_distribution(median: float, log_deviation: float = 0.17) -> rv_frozen:
+def right_distribution(median: float, log_deviation: float = 0.16) -> rv_frozen:
     """Return the distribution of the log odds of right pairs: the logarithms of log odds + RIGHT_OFFSET are normal."""
     return lognorm(log_deviation, loc=-RIGHT_OFFSET, scale=median + RIGHT_OFFSET)
 
 
-def sample_of(num_right: int, num_wrong: int, right_median: float = 6.0, seed: int = 0) -> MarginSample:
-    """Return a sample of corpora whose mutual best candidates are right and wrong pairs."""
+def draw_wrong(random: np.random.Generator, num_pairs: int) -> np.ndarray:
+    """Return log odds (n,) of wrong pairs, with a longer tail than a Gumbel distribution, by the inverse of the integral."""
+    grid = np.linspace(-4, 40, 44_001)
+    shares = np.cumsum(np.exp(log_density_of_wrong(grid, LOG_TAIL))) * 0.001
+    return WRONG[0] + WRONG[1] * np.interp(random.random(num_pairs), shares, grid)
+
+
+def draw(num_right: int, num_wrong: int, right_median: float = 5.5, seed: int = 0) -> np.ndarray:
+    """Return the log odds of right and then of wrong pairs."""
     random = np.random.default_rng(seed)
-    logits = np.concatenate([right_distribution(right_median).rvs(num_right, random_state=random), random.gumbel(*WRONG, num_wrong)])
-    sides = (random.gumbel(location, RUNNERS_UP[1], num_right + num_wrong) for location in (RUNNERS_UP[0] - 2, RUNNERS_UP[0]))
+    return np.concatenate([right_distribution(right_median).rvs(num_right, random_state=random), draw_wrong(random, num_wrong)])
+
+
+def sample_of(num_right: int, num_wrong: int, right_median: float = 5.5, seed: int = 0) -> MarginSample:
+    """Return a sample of corpora whose mutual best candidates are right and wrong pairs."""
+    random = np.random.default_rng(seed + 1)
+    sides = (random.gumbel(*RUNNERS_UP, num_right + num_wrong) for _ in range(2))
+    logits = draw(num_right, num_wrong, right_median, seed)
     return MarginSample(*((values - WEIGHTS.intercept) / WEIGHTS.margin for values in (logits, *sides)))
 
 
-def shift_of(sample: MarginSample, margin: str = "ratio") -> float:
+def line_of(sample: MarginSample, margin: str = "ratio") -> tuple[float, float]:
+    """Return the log odds by the weights at which a pair is as likely right as wrong, and the slope by them."""
     fitted = fit_to_corpora(WEIGHTS, margin, sample)
-    changed = {"intercept": 0.0, "has_few_right": False}
+    changed = {"intercept": 0.0, "margin": 1.0, "has_few_right": False}
     assert fitted.model_copy(update=changed) == WEIGHTS.model_copy(update=changed)
-    return fitted.intercept - WEIGHTS.intercept
+    slope = fitted.margin / WEIGHTS.margin
+    return WEIGHTS.intercept - fitted.intercept / slope, slope
 
 
-@pytest.mark.parametrize(("num_right", "num_wrong"), [(1000, 1000), (300, 3000), (100, 4000), (2000, 400)])
-def test_the_intercept_follows_the_share_of_right_pairs(num_right: int, num_wrong: int) -> None:
-    grid = np.linspace(-3, 6, 9001)
-    right, wrong = num_right * right_distribution(6.0).pdf(grid), num_wrong * gumbel_r(*WRONG).pdf(grid)
-    expected = BOUNDARY - grid[np.flatnonzero(right < wrong)[-1]]
-    assert shift_of(sample_of(num_right, num_wrong)) == pytest.approx(expected, abs=0.4)
-    assert fit_to_corpora(WEIGHTS, "ratio", sample_of(num_right, num_wrong)).has_few_right == (num_right < 0.15 * num_wrong)
+def expected_line(num_right: int, num_wrong: int) -> tuple[float, float]:
+    """Return the line by a regression on many labelled pairs in the same proportion."""
+    logits = draw(100 * num_right, 100 * num_wrong, seed=5)
+    fitted = LogisticRegression(C=1e9).fit(logits[:, None], np.arange(len(logits)) < 100 * num_right)
+    slope = float(fitted.coef_[0, 0])
+    return -(float(fitted.intercept_[0]) + TEXT) / slope, slope
+
+
+@pytest.mark.parametrize(("num_right", "num_wrong"), [(1000, 1000), (600, 3000), (80, 4000), (2000, 400)])
+def test_the_line_is_that_of_labelled_pairs(num_right: int, num_wrong: int) -> None:
+    boundary, slope = line_of(sample_of(num_right, num_wrong))
+    expected_boundary, expected_slope = expected_line(num_right, num_wrong)
+    assert boundary == pytest.approx(expected_boundary, abs=0.6)
+    assert slope == pytest.approx(expected_slope, abs=0.3)
+    assert fit_to_corpora(WEIGHTS, "ratio", sample_of(num_right, num_wrong)).has_few_right == (num_right < 0.1 * num_wrong)
+
+
+@pytest.mark.parametrize("num_wrong", [1000, 5000])
+@pytest.mark.parametrize("seed", range(3))
+def test_corpora_without_translations_have_hardly_a_probable_pair(num_wrong: int, seed: int, caplog: pytest.LogCaptureFixture) -> None:
+    sample = sample_of(0, num_wrong, seed=seed)
+    fitted = fit_to_corpora(WEIGHTS, "ratio", sample)
+    assert fitted.has_few_right
+    assert "few or no translations" in caplog.text
+    length_ratios = np.exp(np.random.default_rng(seed).exponential(0.7, num_wrong))
+    counts = [
+        (probabilities(weights, sample.mutual_bests, length_ratios, np.zeros(num_wrong)) >= 0.5).sum() for weights in (WEIGHTS, fitted)
+    ]
+    assert counts[1] <= 1 + num_wrong / 400 < counts[0]
 
 
 def test_right_pairs_with_low_margins_are_not_taken_for_wrong_ones() -> None:
-    weak = sample_of(1000, 30, right_median=2.5)
-    assert shift_of(weak) > 0
-    assert shift_of(sample_of(30, 1000)) < -1.5
+    boundary, _ = line_of(sample_of(1000, 30, right_median=2.5))
+    assert boundary < 0
+    boundary, _ = line_of(sample_of(30, 1000))
+    assert boundary > 2
 
 
 def test_more_pairs_than_the_evidence_weigh_no_more() -> None:
     sample = sample_of(800, 400, right_median=2.5)
     repeated = MarginSample(*(np.tile(values, 20) for values in vars(sample).values()))
     assert len(sample.mutual_bests) >= MAX_EVIDENCE
-    assert shift_of(repeated) == shift_of(sample)
+    assert line_of(repeated) == line_of(sample)
 
 
-def test_the_intercept_moves_by_steps_and_not_too_far() -> None:
-    assert shift_of(sample_of(5000, 0)) == MAX_SHIFT
-    shift = shift_of(sample_of(700, 1000))
-    assert shift / SHIFT_STEP == round(shift / SHIFT_STEP)
-    assert shift != 0
+def test_the_line_moves_by_steps_and_not_too_far() -> None:
+    boundary, _ = line_of(sample_of(5000, 0))
+    assert BOUNDARIES[0] <= boundary < -2
+    boundary, slope = line_of(sample_of(700, 1000))
+    assert boundary / BOUNDARY_STEP == pytest.approx(round(boundary / BOUNDARY_STEP), abs=1e-6)
+    assert slope / SLOPE_STEP == pytest.approx(round(slope / SLOPE_STEP), abs=1e-6)
 
 
 def test_small_samples_and_the_absolute_margin_keep_the_weights() -> None:
     enough = sample_of(100, 400)
-    assert shift_of(enough) < 0
-    assert shift_of(enough, "absolute") == 0
-    assert shift_of(sample_of(9, 90)) == 0
+    assert fit_to_corpora(WEIGHTS, "ratio", enough) != WEIGHTS
     few_runners_up = MarginSample(enough.mutual_bests, enough.source_runners_up[:99], enough.target_runners_up)
-    assert shift_of(few_runners_up) == 0
-    assert shift_of(MarginSample(*np.zeros((3, 0)))) == 0
+    assert fit_to_corpora(WEIGHTS, "absolute", enough) == WEIGHTS
+    for sample in (sample_of(9, 90), few_runners_up, MarginSample(*np.zeros((3, 0)))):
+        assert fit_to_corpora(WEIGHTS, "ratio", sample) == WEIGHTS
 
 
 def test_the_order_of_the_sample_does_not_matter() -> None:
@@ -91,8 +137,8 @@ def test_the_order_of_the_sample_does_not_matter() -> None:
     assert fit_to_corpora(WEIGHTS, "ratio", backwards) == fit_to_corpora(WEIGHTS, "ratio", sample)
 
 
-def test_equal_margins_have_a_finite_intercept() -> None:
-    assert abs(shift_of(MarginSample(*np.full((3, 500), 1.05)))) <= MAX_SHIFT
+def test_equal_margins_have_a_finite_line() -> None:
+    assert np.isfinite(line_of(MarginSample(*np.full((3, 500), 1.05)))).all()
 
 
 def test_a_gumbel_distribution_has_the_quartiles_of_its_values() -> None:
@@ -100,26 +146,38 @@ def test_a_gumbel_distribution_has_the_quartiles_of_its_values() -> None:
     np.testing.assert_allclose(gumbel_by_quartiles(values), [-1.5, np.log(0.7)], atol=1e-3)
 
 
-@pytest.mark.parametrize(("num_right", "num_wrong"), [(500, 1500), (60, 900), (900, 20)])
-def test_the_boundary_is_that_of_the_largest_posterior(num_right: int, num_wrong: int) -> None:
-    sample = sample_of(num_right, num_wrong, seed=1)
-    logits = WEIGHTS.intercept + WEIGHTS.margin * sample.mutual_bests
-    wrong_prior = np.array([[-0.9, 0.18], [0.0, 0.1]])
-    prior = np.concatenate([wrong_prior, RIGHT_PRIOR, SHARE_PRIOR])
+def test_runners_up_are_those_of_the_side_where_they_are_higher() -> None:
+    levels = (np.arange(20_000) + 0.5) / 20_000
+    sides = [gumbel_r(location, 0.5).ppf(levels) for location in (-2.0, -1.0, -5.0)]
+    for pair, higher in ((sides[:2], 2.0), (sides[1::-1], 2.0), (sides[1:], 3.0)):
+        runners_up = RunnersUp.of(pair)
+        assert (runners_up.location, runners_up.log_scale, runners_up.higher) == pytest.approx((-1, np.log(0.5), higher), abs=1e-2)
 
-    def densities(values: np.ndarray, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        location, log_scale, mean, log_deviation, odds = parameters
-        share = 1 / (1 + np.exp(-odds))
-        wrong = (1 - share) * gumbel_r(location, np.exp(log_scale)).pdf(values)
-        return wrong, share * right_distribution(np.exp(mean) - RIGHT_OFFSET, np.exp(log_deviation)).pdf(values)
+
+def test_wrong_pairs_have_a_gumbel_distribution_with_a_longer_tail() -> None:
+    grid = np.linspace(-3, 20, 100)
+    np.testing.assert_allclose(log_density_of_wrong(grid, 0.0), gumbel_r.logpdf(grid))
+    for log_tail in (0.0, 0.35, 0.7):
+
+        def share_above(value: float, log_tail: float = log_tail) -> float:
+            return float(quad(lambda x: np.exp(log_density_of_wrong(np.array([x]), log_tail)[0]), value, 60)[0])
+
+        assert share_above(-10) == pytest.approx(1)
+        assert share_above(0) == pytest.approx(1 - np.exp(-1), abs=0.01)
+        assert share_above(9) / share_above(8) == pytest.approx(np.exp(-np.exp(-log_tail)), abs=2e-3)
+
+
+@pytest.mark.parametrize(("num_right", "num_wrong"), [(500, 1500), (900, 100)])
+def test_the_mixture_has_the_largest_posterior(num_right: int, num_wrong: int) -> None:
+    logits, runners_up = draw(num_right, num_wrong, seed=1), RunnersUp(-2.7, np.log(0.8), 0.0)
+    means, deviations = np.concatenate([WRONG_PRIOR, RIGHT_PRIOR, SHARE_PRIOR]).T
+    weight = min(1, MAX_EVIDENCE / len(logits))
 
     def loss(parameters: np.ndarray) -> float:
-        distances = (parameters - prior[:, 0]) / prior[:, 1]
-        weight = min(1, MAX_EVIDENCE / len(logits))
-        return float((distances**2).sum() / 2 - weight * np.log(sum(densities(logits, parameters))).sum())
+        log_likelihoods = np.logaddexp(*Mixture(parameters, runners_up).log_densities(logits))
+        return float((((parameters - means) / deviations) ** 2).sum() / 2 - weight * log_likelihoods.sum())
 
-    starts = ([*prior[:4, 0], odds] for odds in (-2.0, 0.0, 2.0))
-    best = min((minimize(loss, start, method="Nelder-Mead", options={"maxiter": 4000}) for start in starts), key=lambda fit: fit.fun)
-    grid = np.linspace(-9, np.exp(best.x[2]) - RIGHT_OFFSET, 5001)
-    wrong, right = densities(grid, best.x)
-    assert find_boundary(logits, wrong_prior)[0] == pytest.approx(grid[wrong > right].max(), abs=0.1)
+    found = fit_mixture(logits, runners_up)
+    best = minimize(loss, means, method="Nelder-Mead", options={"maxiter": 4000, "maxfev": 4000, "adaptive": True})
+    assert loss(found.parameters) <= best.fun + 0.1
+    assert found.share == pytest.approx(num_right / (num_right + num_wrong), abs=0.04)

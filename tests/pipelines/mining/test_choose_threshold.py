@@ -61,9 +61,12 @@ def test_the_built_in_encoder_knows_probable_pairs_by_every_margin(texts: tuple[
     for margin in ("ratio", "distance", "absolute"):
         figures = figures_of(tmp_path, *texts, "--output", tmp_path / "out", "--margin", margin)
         weights = json.loads((tmp_path / "out/manifest.json").read_text())["config"]["probability_weights"]
-        shift = weights["intercept"] - profile["probabilities"][margin]["rescored"]["intercept"]
-        assert shift == pytest.approx(0.25 * round(shift / 0.25))
-        assert (shift == 0) == (margin == "absolute")
+        unfitted = profile["probabilities"][margin]["rescored"]
+        slope = weights["margin"] / unfitted["margin"]
+        boundary = unfitted["intercept"] - weights["intercept"] / slope
+        assert slope == pytest.approx(0.1 * round(slope / 0.1))
+        assert boundary == pytest.approx(0.125 * round(boundary / 0.125), abs=1e-6)
+        assert ((slope, boundary) == (1, 0)) == (margin == "absolute")
         assert figures["threshold"] == pytest.approx(-weights["intercept"] / weights["margin"])
         assert figures["choice"] == {"threshold": figures["threshold"], "by": "probability", "min_probability": 0.5}
         assert ("estimated_precision" in figures) == (margin != "absolute")

@@ -34,7 +34,7 @@ def test_default_filters_keep_the_pairs_of_sides_of_any_sizes(sizes: tuple[int, 
     assert f1(mine(*sides), sizes) >= f1(mine(*sides, filters="none"), sizes) - 0.01
 
 
-@pytest.mark.parametrize(("number", "bound"), [(500, 0.89), (1500, 0.85)])
+@pytest.mark.parametrize(("number", "bound"), [(500, 0.89), (1500, 0.82)])
 def test_untranslated_lines_are_no_pairs_and_leave_the_others(number: int, bound: float) -> None:
     """The precision is estimated of the pairs that remain: the copies, which are the most similar, do not raise it."""
     target = [*GERMAN, *ENGLISH[:number]]
@@ -99,5 +99,6 @@ def test_corpora_without_translations_are_named_and_others_not(lang: str, caplog
     assert found.figures["estimated_precision"] > 0.9
     found = mine(*others, target_lang=lang)
     assert "few or no translations" in caplog.text
+    assert len(found) <= 10
     assert "estimated_precision" not in found.figures
     assert "expected precision unknown: few or no translations" in repr(found)
