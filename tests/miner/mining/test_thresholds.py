@@ -183,8 +183,8 @@ def test_planted_pairs_choose_and_are_not_in_the_bitext(mined: Path, tmp_path: P
     figures = select(mined, tmp_path / "auto", *evidence)
     choice = figures["choice"]
     assert (choice["by"], choice["num_evidence"]) == ("planted", 200)
-    assert choice["precision"]["low"] <= figures["precision"] <= choice["precision"]["high"]
-    assert choice["recall"]["low"] <= figures["recall"] <= choice["recall"]["high"]
+    for name in ("precision", "recall"):  # of 500 pairs, whose own error is about .01
+        assert choice[name]["low"] - 0.01 <= figures[name] <= choice[name]["high"] + 0.01
     planted = set((mined / "planted.tsv").read_text().split("\n"))
     lines = gzip.decompress((tmp_path / "auto" / "bitext.tsv.gz").read_bytes()).decode().splitlines()
     assert not planted & {line.split("\t", 1)[1] for line in lines}
