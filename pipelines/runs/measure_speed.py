@@ -73,11 +73,13 @@ class Calibration:
     encoder_bytes: float = 0.0  # bytes of a transformer in memory, with its library and a batch
 
 
-def calibrate(texts: Sequence[str], lang: str, config: RunConfig, probe: ProbeSettings = DEFAULT_PROBE) -> Calibration:
+def calibrate(texts: Sequence[str], lang: str, config: RunConfig, num_files: int = 1, probe: ProbeSettings = DEFAULT_PROBE) -> Calibration:
     """Embed a sample of these texts, none of them empty, and compare their vectors, with the settings of `config`.
 
-    Raises DataError where its filters keep none of them.
+    They are read from `num_files` files, at most one for each core: as many as a run reads at once. Raises DataError where the filters of
+    `config` keep none of them.
     """
+    num_files = min(num_files, available_cores())
     start = time.perf_counter()
     config = config.model_copy(update={"side": choose_side(config, lang, default="source").side})
     encoder = in_language(load_encoder(config.encoder, config.part(EncoderSettings)), lang)
@@ -85,8 +87,8 @@ def calibrate(texts: Sequence[str], lang: str, config: RunConfig, probe: ProbeSe
     num_texts = min(len(texts), max(WARMUP_SENTENCES, int(probe.embed_seconds * sentences_per_second)))
     with tempfile.TemporaryDirectory(prefix="miner-") as folder:
         small_config = config.model_copy(update=UNFILTERED)
-        small = _embed(texts[: math.ceil(num_texts / SMALL_RUN_DIVISOR)], lang, small_config, f"{folder}/few")
-        full = _embed(texts[:num_texts], lang, config, f"{folder}/many")
+        few = _embed_config(texts[: math.ceil(num_texts / SMALL_RUN_DIVISOR)], lang, small_config, f"{folder}/few", num_files)
+        small, full = _embed(few), _embed(_embed_config(texts[:num_texts], lang, config, f"{folder}/many", num_files))
         corpus = open_corpus(f"{folder}/many")
         table_bytes = sum(path.stat().st_size for path in Path(folder, "many", SENTENCES).glob("*.parquet"))
         vectors = np.concatenate([corpus.read_vectors(shard.name)[1] for shard in corpus.shards])
@@ -165,30 +167,31 @@ def _measure_costs(vectors: Vectors, config: RunConfig, max_rows: int) -> Search
 
 
 def _measure_encoding(encoder: Encoder, texts: Sequence[str], budget_seconds: float) -> float:
-    """Return sentences per second."""
-    encoder.encode(texts[:1])  # loads what is loaded on first use
+    """Return sentences per second, of words that the encoder has met."""
     num_texts = WARMUP_SENTENCES
     while True:
+        encoder.encode(texts[:num_texts])  # loads what is loaded on first use
         vectors, wall, cpu = _time(encoder.encode, texts[:num_texts])
         if wall >= WARMUP_SHARE * budget_seconds or len(vectors) == len(texts):
             return len(vectors) / min(wall, cpu)
         num_texts *= 4
 
 
-def _embed_config(texts: Sequence[str], lang: str, config: RunConfig, output: str) -> EmbedConfig:
-    """Write texts to a file, and return the settings that embed it."""
-    path = Path(f"{output}.txt")
-    path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+def _embed_config(texts: Sequence[str], lang: str, config: RunConfig, output: str, num_files: int = 1) -> EmbedConfig:
+    """Write texts to files, and return the settings that embed them."""
+    paths = [Path(f"{output}-{number}.txt") for number in range(min(num_files, len(texts)))]
+    for number, path in enumerate(paths):
+        path.write_text("".join(f"{text}\n" for text in texts[number::num_files]), encoding="utf-8")
     settings = {name: value for part in (EncoderSettings, SentenceSettings, TokenSettings) for name, value in config.part(part)}
-    return EmbedConfig(inputs=(str(path),), output=output, lang=lang, max_chars=config.max_chars, **settings)
+    return EmbedConfig(inputs=tuple(map(str, paths)), output=output, lang=lang, max_chars=config.max_chars, **settings)
 
 
-def _embed(texts: Sequence[str], lang: str, config: RunConfig, output: str) -> dict[str, tuple[int, float]]:
+def _embed(config: EmbedConfig) -> dict[str, tuple[int, float]]:
     """Embed texts. Return by stage the lines that it worked on, and its seconds on a machine without other load."""
     try:
-        result, wall, cpu = _time(embed.run, _embed_config(texts, lang, config, output))
+        result, wall, cpu = _time(embed.run, config)
     except DataError as error:
-        raise DataError(f"the filters leave none of {len(texts)} sampled sentences; relax them") from error
+        raise DataError("the filters leave none of the sampled sentences; relax them") from error
     # The share of the time that was not spent waiting for other processes, as far as one core shows it.
     share = min(1.0, cpu / wall) if device_type(choose_device(config.device)) == CPU else 1.0
     counts = {SENTENCES: result.counts["lines"], EMBEDDINGS: result.counts["kept"]}

@@ -234,7 +234,8 @@ def _calibrate(samples: Mapping[str, CorpusSample], config: RunConfig, probe: Pr
     max_texts = corpus_size.MAX_SAMPLED_SENTENCES
     texts = [text for sample in unread for text in sample.texts[: math.ceil(max_texts * sample.lines / lines)]]
     random.Random(SEED).shuffle(texts)
-    return measure_speed.calibrate(texts, max(unread, key=lambda sample: sample.lines).lang, config, probe)
+    largest = max(unread, key=lambda sample: sample.lines)
+    return measure_speed.calibrate(texts, largest.lang, config, largest.files, probe)
 
 
 def _plan_corpus(config: RunConfig, name: str, sample: CorpusSample, calibration: Calibration) -> CorpusSize:
@@ -278,7 +279,7 @@ def _stage_costs(
     indexed = {name for name, sample in samples.items() if sample.is_indexed}
     for name, corpus in corpora.items():
         if corpus.files:
-            costs += stage_costs.corpus_costs(name, corpus, pool)
+            costs += stage_costs.corpus_costs(name, corpus, pool, shares_jobs=bool(costs))
     for pair, choice in pairs.items():
         names = config.named_pairs()[pair]
         for name, factory, build_seconds in zip(names, choice.factories or (), choice.build_seconds, strict=False):

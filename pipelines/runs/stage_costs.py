@@ -156,12 +156,12 @@ def plan_engine(source: CorpusSize, target: CorpusSize, request: EngineRequest, 
     )
 
 
-def corpus_costs(name: str, corpus: CorpusSize, pool: WorkerPool) -> list[StageCost]:
-    """Return the cost of reading and embedding a corpus."""
+def corpus_costs(name: str, corpus: CorpusSize, pool: WorkerPool, shares_jobs: bool = False) -> list[StageCost]:
+    """Return the cost of reading and embedding a corpus, by jobs of its own, or by those of another one."""
     assert pool.speeds.lines_per_second is not None
     assert pool.speeds.sentences_per_second is not None
-    read_seconds = pool.seconds(corpus.lines / pool.speeds.lines_per_second, corpus.files, starts=2)
-    embed_seconds = pool.seconds(corpus.sentences / pool.speeds.sentences_per_second, corpus.shards)
+    read_seconds = pool.seconds(corpus.lines / pool.speeds.lines_per_second, corpus.files, starts=0 if shares_jobs else 2)
+    embed_seconds = pool.seconds(corpus.sentences / pool.speeds.sentences_per_second, corpus.shards, starts=0 if shares_jobs else 1)
     return [
         StageCost(f"read {name}", read_seconds, reading_need(corpus)),
         StageCost(f"embed {name}", embed_seconds, embedding_need(corpus)),
