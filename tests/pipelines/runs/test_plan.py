@@ -322,7 +322,7 @@ def test_plan_for_another_machine_workers_and_price(config: Path, tmp_path: Path
     seconds = {stage["name"]: stage["seconds"] for stage in plan["stages"]}
     start = plan["calibration"]["speeds"]["stage_start_seconds"]
     assert seconds["read en"] == pytest.approx(2 + 2 * start), "one file: the second machine has nothing to read"
-        assert seconds["embed fr"] == pytest.approx(8), "by the job that embeds en"
+    assert seconds["embed fr"] == pytest.approx(8), "by the job that embeds en"
     assert (plan["machine"], plan["workers"]) == ("big", 2)
     assert plan["cost"] == pytest.approx(3 * 2 * plan["seconds"] / 3600)
     assert not any("split" in line for line in plan["advice"]), "one shard is read in seconds"
