@@ -66,7 +66,7 @@ clusters: $(STAMP)
 # fetched in a minute, or has no time left is skipped with the reason.
 clusters-smoke: $(STAMP)
 	@start=$$(date +%s); for name in flink s3 spark; do \
-	  { timeout 60 $(BIN)/python deploy/clusters/clusters.py fetch $$name || echo "$$name skipped: it cannot be fetched in a minute; make clusters"; } & \
+	  { timeout 60 $(BIN)/python deploy/clusters/clusters.py fetch $$name || echo "$$name skipped: it was not fetched in a minute; make clusters"; } & \
 	done; wait; \
 	timeout --signal=INT $$((180 - $$(date +%s) + start)) $(BIN)/python -m pytest -n 0 -rs tests/project/test_clusters.py -k smallest; status=$$?; \
 	for name in flink s3 spark; do $(BIN)/python deploy/clusters/clusters.py stop $$name; done; \
