@@ -303,7 +303,8 @@ class Stage:
             name = changed[0]
             label = "encoder" if name == "fingerprint" else name
             values = f"{label} {previous.get(name)!r}, now {current.get(name)!r}"
-            raise SettingsError(f"{uri}: made with {values}; choose another --output, or delete {self.folder}")
+            stale = posixpath.dirname(self.folder) if name == "lang" else self.folder  # sentences and embeddings have a language
+            raise SettingsError(f"{uri}: made with {values}; choose another --output, or delete {stale}")
 
     def path(self, name: str) -> str:
         return storage.join(self.folder, name)
