@@ -1,7 +1,8 @@
-"""Errors of settings in one line, in one voice: as the user wrote the setting, and with the values that it accepts."""
+"""Errors and warnings of settings in one line, in one voice: as the user wrote the setting, and with the values that it accepts."""
 
 import contextlib
 import difflib
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -148,12 +149,23 @@ def respell(message: str, spell: Spelling) -> str:
 
 @contextlib.contextmanager
 def respelling(spell: Spelling) -> Iterator[None]:
-    """Replace options in the message of a MinerError, such as `--token-layer`, by what the user writes."""
+    """Replace options in warnings and in the message of a MinerError, such as `--token-layer`, by what the user writes."""
+    make_record = logging.getLogRecordFactory()
+
+    def respelled_record(*args: Any, **kwargs: Any) -> logging.LogRecord:
+        record = make_record(*args, **kwargs)
+        if record.levelno == logging.WARNING and record.name.partition(".")[0] in ("miner", "pipelines"):
+            record.msg, record.args = respell(record.getMessage(), spell), ()
+        return record
+
+    logging.setLogRecordFactory(respelled_record)
     try:
         yield
     except MinerError as error:
         error.args = (respell(str(error), spell),)
         raise
+    finally:
+        logging.setLogRecordFactory(make_record)
 
 
 @contextlib.contextmanager

@@ -59,7 +59,7 @@ def test_warnings_are_printed_where_logging_is_not_configured() -> None:
     code = "import miner; miner.score(['Hello.', 'What?'], ['Hallo.', 'Was?'], source_lang='en', target_lang='de')"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert [line.partition(":")[0] for line in done.stderr.splitlines()] == ["source", "target"]
-    assert done.stderr.count("the neighbours among only 2 sentences") == 2
+    assert done.stderr.count("the neighbours among only 2 sentences; give more text of that side as background_") == 2
 
 
 def test_signatures_state_the_options_of_the_commands() -> None:
