@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import functools
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -150,22 +151,35 @@ def respell(message: str, spell: Spelling) -> str:
 @contextlib.contextmanager
 def respelling(spell: Spelling) -> Iterator[None]:
     """Replace options in warnings and in the message of a MinerError, such as `--token-layer`, by what the user writes."""
-    make_record = logging.getLogRecordFactory()
-
-    def respelled_record(*args: Any, **kwargs: Any) -> logging.LogRecord:
-        record = make_record(*args, **kwargs)
-        if record.levelno == logging.WARNING and record.name.partition(".")[0] in ("miner", "pipelines"):
-            record.msg, record.args = respell(record.getMessage(), spell), ()
-        return record
-
-    logging.setLogRecordFactory(respelled_record)
+    _respell_warnings()
+    _spellings.append(spell)
     try:
         yield
     except MinerError as error:
         error.args = (respell(str(error), spell),)
         raise
     finally:
-        logging.setLogRecordFactory(make_record)
+        _spellings.remove(spell)
+
+
+_spellings: list[Spelling] = []  # of the calls that run, of all threads: a run warns in threads of its own
+
+
+@functools.cache
+def _respell_warnings() -> None:
+    """Spell the options in all warnings from now on; they stay as they are while no call has a spelling."""
+    make_record = logging.getLogRecordFactory()
+
+    def respelled_record(*args: Any, **kwargs: Any) -> logging.LogRecord:
+        record = make_record(*args, **kwargs)
+        if _spellings and record.levelno == logging.WARNING and record.name.partition(".")[0] in ("miner", "pipelines"):
+            message = record.getMessage()
+            for spell in reversed(_spellings):
+                message = respell(message, spell)
+            record.msg, record.args = message, ()
+        return record
+
+    logging.setLogRecordFactory(respelled_record)
 
 
 @contextlib.contextmanager

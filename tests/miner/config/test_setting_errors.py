@@ -1,5 +1,6 @@
-"""Errors of settings name the keys that the user wrote, and the types that a setting accepts."""
+"""Errors and warnings of settings name the keys that the user wrote, and the types that a setting accepts."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import yaml
 from command import error_of
 
 from miner.config.base import Settings
-from miner.config.messages import TOP_LEVEL, name_keys
+from miner.config.messages import TOP_LEVEL, as_keyword, name_keys, respelling
 from miner.errors import DataError
 
 RUN = {"output": "out", "corpora": {"en": "a.txt", "de": {"files": ["b.txt"]}}}
@@ -75,3 +76,15 @@ def test_options_become_the_keys_of_a_config() -> None:
     with pytest.raises(DataError) as error, name_keys({"reading": Reading, TOP_LEVEL: Deciding}):
         raise DataError(message)
     assert str(error.value) == "name the column by reading.text_column, or reading.split it; planted or --other-option, not--planted 1--2"
+
+
+def test_warnings_are_spelled_until_the_call_ends(caplog: pytest.LogCaptureFixture) -> None:
+    """Calls of two threads overlap; the first to start ends first."""
+    logger, calls = logging.getLogger("miner.test"), [respelling(as_keyword), respelling(as_keyword)]
+    for call in calls:
+        call.__enter__()
+        logger.warning("give --max-chars %d", 7)
+    for call in calls:
+        call.__exit__(None, None, None)
+        logger.warning("give --max-chars %d", 7)
+    assert caplog.messages == [*["give max_chars= 7"] * 3, "give --max-chars 7"]
