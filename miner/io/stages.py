@@ -414,14 +414,26 @@ def check_output(folder: str, command: str | None = None) -> None:
     if command is None:
         is_ours = any(_is_marker(storage.join(folder, name)) for name in files)
     else:
-        is_ours = check_writer(folder, command) is not None
+        is_ours = _check_writer(folder, files, command) is not None
     if foreign and not is_ours and not any(name.startswith(storage.LOCK_PREFIX) for name in files):
         raise SettingsError(f"{folder}: contains {foreign[0]}, which miner did not write; choose another --output, new or empty")
 
 
-def check_writer(folder: str, command: str) -> str | None:
-    """Return the command that wrote a directory; None if no file says so. Raises SettingsError if it is another one than `command`."""
-    writer, stage = writer_of(folder), _stage_in(folder)
+def check_writer(folder: str, command: str) -> None:
+    """Raise SettingsError if a file says that another command than `command` wrote a directory."""
+    _check_writer(folder, _files_to_depth(folder), command)
+
+
+def writer_of(folder: str) -> str | None:
+    """Return the command that wrote a directory, by a record in it, its stage or the stages below; None if no file says so."""
+    files = _files_to_depth(folder)
+    return _writer_by_record(folder, files) or _writer_by_stage(_stage_in(folder), files)
+
+
+def _check_writer(folder: str, files: Sequence[str], command: str) -> str | None:
+    """Return the writer of a directory with these files, if it is not another one than `command`."""
+    stage = _stage_in(folder)
+    writer = _writer_by_record(folder, files) or _writer_by_stage(stage, files)
     if writer not in (None, command):
         raise SettingsError(f"{folder}: an output of `miner {writer}`; choose another --output, new or empty")
     if stage not in (None, INDEX, MINE):
@@ -429,13 +441,13 @@ def check_writer(folder: str, command: str) -> str | None:
     return writer
 
 
-def writer_of(folder: str) -> str | None:
-    """Return the command that wrote a directory, by a record in it, its stage or the stages below; None if no file says so."""
-    files = _files_to_depth(folder)
-    for name in sorted(WRITERS_OF_RECORDS.keys() & set(files)):
-        if records.has_checksum(storage.join(folder, name)):
-            return WRITERS_OF_RECORDS[name]
-    stage = _stage_in(folder)
+def _writer_by_record(folder: str, files: Sequence[str]) -> str | None:
+    names = sorted(WRITERS_OF_RECORDS.keys() & set(files))
+    return next((WRITERS_OF_RECORDS[name] for name in names if records.has_checksum(storage.join(folder, name))), None)
+
+
+def _writer_by_stage(stage: str | None, files: Sequence[str]) -> str | None:
+    """Return which command has a stage in its output, or where that is None, has these files below."""
     if stage is not None:
         return stage if stage in (INDEX, MINE) else None
     tops = {name.split("/")[0] for name in map(stage_folder, files) if name is not None}
