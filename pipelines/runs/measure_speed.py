@@ -73,7 +73,7 @@ class Calibration:
     encoder_bytes: float = 0.0  # bytes of a transformer in memory, with its library and a batch
 
 
-def calibrate(texts: Sequence[str], lang: str, config: RunConfig, num_files: int = 1, probe: ProbeSettings = DEFAULT_PROBE) -> Calibration:
+def calibrate(texts: Sequence[str], lang: str, config: RunConfig, num_files: int, probe: ProbeSettings = DEFAULT_PROBE) -> Calibration:
     """Embed a sample of these texts, none of them empty, and compare their vectors, with the settings of `config`.
 
     They are read from `num_files` files, at most one for each core: as many as a run reads at once. Raises DataError where the filters of
@@ -87,8 +87,8 @@ def calibrate(texts: Sequence[str], lang: str, config: RunConfig, num_files: int
     num_texts = min(len(texts), max(WARMUP_SENTENCES, int(probe.embed_seconds * sentences_per_second)))
     with tempfile.TemporaryDirectory(prefix="miner-") as folder:
         small_config = config.model_copy(update=UNFILTERED)
-        few = _embed_config(texts[: math.ceil(num_texts / SMALL_RUN_DIVISOR)], lang, small_config, f"{folder}/few", num_files)
-        small, full = _embed(few), _embed(_embed_config(texts[:num_texts], lang, config, f"{folder}/many", num_files))
+        small = _embed(texts[: math.ceil(num_texts / SMALL_RUN_DIVISOR)], lang, small_config, f"{folder}/few", num_files)
+        full = _embed(texts[:num_texts], lang, config, f"{folder}/many", num_files)
         corpus = open_corpus(f"{folder}/many")
         table_bytes = sum(path.stat().st_size for path in Path(folder, "many", SENTENCES).glob("*.parquet"))
         vectors = np.concatenate([corpus.read_vectors(shard.name)[1] for shard in corpus.shards])
@@ -186,12 +186,12 @@ def _embed_config(texts: Sequence[str], lang: str, config: RunConfig, output: st
     return EmbedConfig(inputs=tuple(map(str, paths)), output=output, lang=lang, max_chars=config.max_chars, **settings)
 
 
-def _embed(config: EmbedConfig) -> dict[str, tuple[int, float]]:
+def _embed(texts: Sequence[str], lang: str, config: RunConfig, output: str, num_files: int) -> dict[str, tuple[int, float]]:
     """Embed texts. Return by stage the lines that it worked on, and its seconds on a machine without other load."""
     try:
-        result, wall, cpu = _time(embed.run, config)
+        result, wall, cpu = _time(embed.run, _embed_config(texts, lang, config, output, num_files))
     except DataError as error:
-        raise DataError("the filters leave none of the sampled sentences; relax them") from error
+        raise DataError(f"the filters leave none of {len(texts)} sampled sentences; relax them") from error
     # The share of the time that was not spent waiting for other processes, as far as one core shows it.
     share = min(1.0, cpu / wall) if device_type(choose_device(config.device)) == CPU else 1.0
     counts = {SENTENCES: result.counts["lines"], EMBEDDINGS: result.counts["kept"]}
