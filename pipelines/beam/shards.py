@@ -93,7 +93,7 @@ def record_failure(error: Exception, stage: Stage, shard: str | None = None, hos
 
 def _message(error: Exception, path: str, host: str) -> str:
     if host and isinstance(error.__cause__, FileNotFoundError):
-        return f"{str(error).partition('; ')[0]} for the worker on {host}; {SHARED_REMEDY}"
+        return f"{str(error).rsplit('; ', 1)[0]} for the worker on {host}; {SHARED_REMEDY}"
     if isinstance(error, MinerError):
         return str(error)
     return f"{path}: {_one_line(error)}; fix the cause and run the same command again"
