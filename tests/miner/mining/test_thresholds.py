@@ -145,7 +145,7 @@ def mined(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Mine the demo corpora without the pairs that are planted later."""
     folder = tmp_path_factory.mktemp("mined")
     gold = [line.split("\t") for line in (EXAMPLES / "gold.en-de.tsv").read_text().splitlines()]
-    random.Random(0).shuffle(gold)
+    random.Random(1).shuffle(gold)
     texts = [(EXAMPLES / f"{name}.txt").read_text().splitlines() for name in ("en", "de")]
     kept, taken = gold[300:], gold[:300]
     (folder / "planted.tsv").write_text("".join(f"{texts[0][int(one) - 1]}\t{texts[1][int(other) - 1]}\n" for one, other in taken))
@@ -183,8 +183,8 @@ def test_planted_pairs_choose_and_are_not_in_the_bitext(mined: Path, tmp_path: P
     figures = select(mined, tmp_path / "auto", *evidence)
     choice = figures["choice"]
     assert (choice["by"], choice["num_evidence"]) == ("planted", 200)
-    for name in ("precision", "recall"):  # of 500 pairs, whose own error is about .01
-        assert choice[name]["low"] - 0.01 <= figures[name] <= choice[name]["high"] + 0.01
+    assert choice["precision"]["low"] <= figures["precision"] <= choice["precision"]["high"]
+    assert choice["recall"]["low"] <= figures["recall"] <= choice["recall"]["high"]
     planted = set((mined / "planted.tsv").read_text().split("\n"))
     lines = gzip.decompress((tmp_path / "auto" / "bitext.tsv.gz").read_bytes()).decode().splitlines()
     assert not planted & {line.split("\t", 1)[1] for line in lines}
