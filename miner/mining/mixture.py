@@ -1,7 +1,7 @@
 """How common translations are among the best pairs of two corpora, and the line of log odds that follows from it.
 
-The weights of a probability are fitted to some corpora. Where translations are rarer, or margins lie elsewhere, the probability depends on
-the margin in another way. It is estimated without known pairs. The margins of mutual best candidates, as log odds by the weights, come from
+The weights of a probability are fitted to some corpora. Where translations are rarer, or margins differ, the probability depends on the
+margin in another way. It is estimated without known pairs. The margins of mutual best candidates, as log odds by the weights, come from
 wrong pairs, whose margin is the largest of many, and from right ones (log-normal distribution: the lower their mean, the more they are
 skewed). This is the two-groups model of Efron ("Microarrays, empirical Bayes and the two-groups model", Statistical Science 23, 2008). The
 result is the logistic regression on these log odds that is nearest to the mixture.
